@@ -55,7 +55,7 @@ package main
 //
 // To see it work, read lessons 02 and 04 of the course: testdata/README.md, and 17 of
 // its appendix. "One call, through the code" there follows a request step by step. On
-// a first reading, read to the banner "The reader": 666 lines. Then look at
+// a first reading, read to the banner "The reader": 632 lines. Then look at
 // the picture of loop, and at Peer and Peer.dispatch.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In
@@ -279,17 +279,6 @@ func MethodNotFound(method string) *Error {
 	return &Error{Code: CodeMethodNotFound, Message: fmt.Sprintf("Method not found: %.200s", method)}
 }
 
-// The errors with which a Peer answers by itself.
-var (
-	errInternal = &Error{Code: CodeInternalError, Message: "Internal error"} // a handler has panicked, for instance
-	errBusy     = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
-	errStopping = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
-
-	errUnread = &Error{Code: CodeInternalError, Message: "Too many answers wait to be read"}
-
-	errBatchTooLarge = &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"}
-)
-
 // ---- From text to messages ----
 
 // Payload is what a transport carries at once: a message, or a batch of them.
@@ -331,29 +320,6 @@ func Decode(data []byte) Payload {
 		in.Messages = []*Message{decodeMessage(text)}
 	}
 	return in
-}
-
-var errNotJSON = errors.New("not JSON")
-
-// decodeBatch reads an array of messages. If it is empty or too long, the
-// payload is one Invalid message: JSON-RPC 2.0 #batch answers such an array with
-// a single error.
-func (p *Payload) decodeBatch(text []byte) {
-	for _, element := range Each(text) {
-		p.Messages = append(p.Messages, decodeMessage(element))
-		if len(p.Messages) > maxInFlight {
-			break
-		}
-	}
-	if n := len(p.Messages); n == 0 || n > maxInFlight {
-		reason := fmt.Sprintf("Invalid request: a batch has 1 to %d messages", maxInFlight)
-		p.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, reason)}
-		if n > maxInFlight {
-			p.Lost = fmt.Errorf("%w: a batch of more than %d messages", ErrTooLarge, maxInFlight)
-		}
-		return
-	}
-	p.Batch = true
 }
 
 // ---- From messages to text ----
@@ -1047,6 +1013,17 @@ func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 }
 
 // ---- Answering ----
+
+// The errors with which a Peer answers by itself.
+var (
+	errInternal = &Error{Code: CodeInternalError, Message: "Internal error"} // a handler has panicked, for instance
+	errBusy     = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
+	errStopping = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
+
+	errUnread = &Error{Code: CodeInternalError, Message: "Too many answers wait to be read"}
+
+	errBatchTooLarge = &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"}
+)
 
 // responder answers a payload. The caller of serve writes the responses, and then calls
 // release.
@@ -2274,6 +2251,29 @@ func (m *Message) readResponse(id, fault json.RawMessage) (reason string) {
 	}
 	return ""
 }
+
+// decodeBatch reads an array of messages. If it is empty or too long, the
+// payload is one Invalid message: JSON-RPC 2.0 #batch answers such an array with
+// a single error.
+func (p *Payload) decodeBatch(text []byte) {
+	for _, element := range Each(text) {
+		p.Messages = append(p.Messages, decodeMessage(element))
+		if len(p.Messages) > maxInFlight {
+			break
+		}
+	}
+	if n := len(p.Messages); n == 0 || n > maxInFlight {
+		reason := fmt.Sprintf("Invalid request: a batch has 1 to %d messages", maxInFlight)
+		p.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, reason)}
+		if n > maxInFlight {
+			p.Lost = fmt.Errorf("%w: a batch of more than %d messages", ErrTooLarge, maxInFlight)
+		}
+		return
+	}
+	p.Batch = true
+}
+
+var errNotJSON = errors.New("not JSON")
 
 // ---- Text that cannot be read ----
 

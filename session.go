@@ -33,8 +33,9 @@ package main
 //	    legacy: initialize, or run the handler          yes: Peer.Call, in the modern era with _meta
 //	  entered by AddTool and its siblings: methods      a result that asks: Handlers answer, and it calls again
 //
-// The file has four parts: the wire, which is what both ends share; the server; the
-// client; bounds and protection.
+// The file has five parts: the wire, which is the revisions and the lifecycle; the server,
+// with the messages about what it offers; the client; what both ends share; bounds and
+// protection.
 //
 // The words of both ends:
 //
@@ -57,9 +58,9 @@ package main
 //	retired      a connection that new calls do not use any more
 //	mark         x-mcp-header in a tool's schema: over HTTP the argument is repeated in the header
 //
-// On a first reading, read to the banner "Content: what tools return, and prompts and
-// resources hold": 346 lines. Then look at AddTool, Server.Handle, Exchange.Progress, and the
-// picture at "Questions to the user, in either era".
+// On a first reading, read to the banner "What a Server says of itself, and what it
+// refuses": 570 lines. Then look at AddTool, at Client.negotiate, and at the picture at
+// "Questions to the user, in either era".
 //
 // Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
 // 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
@@ -165,74 +166,6 @@ func revision(version string) Revision {
 	return Revision{}
 }
 
-// versionsOrAll returns versions. If that is empty, it returns all versions there are.
-func versionsOrAll(versions []string) []string {
-	if len(versions) > 0 {
-		return versions
-	}
-	var all []string
-	for _, r := range Revisions {
-		all = append(all, r.Version)
-	}
-	return all
-}
-
-// legacyOf returns those of versions that begin with initialize. An empty list stands
-// for all versions.
-func legacyOf(versions []string) []string {
-	return slices.DeleteFunc(slices.Clone(versionsOrAll(versions)), func(v string) bool { return revision(v).Modern })
-}
-
-// firstOfEra returns the first of versions that belongs to an era; "": none does.
-func firstOfEra(versions []string, modern bool) string {
-	for _, v := range versions {
-		if rev := revision(v); rev.Version != "" && rev.Modern == modern {
-			return v
-		}
-	}
-	return ""
-}
-
-// ---- Errors ----
-
-// The error codes of MCP: 2026-07-28 basic#error-codes.
-const (
-	CodeResourceNotFound = -32002 // until 2025-11-25; later it is CodeInvalidParams
-
-	// Of 2026-07-28:
-	CodeHeaderMismatch     = -32020 // an HTTP header is missing, malformed, or not what the body says
-	CodeMissingCapability  = -32021 // data.requiredCapabilities says what the client lacks
-	CodeUnsupportedVersion = -32022 // data.supported lists the versions that are served
-)
-
-// versionError returns the error for a version that is not served. It lists those
-// that are.
-func versionError(versions []string, version string) *Error {
-	data, _ := marshal(map[string]any{"supported": versions, "requested": fmt.Sprintf("%.200s", version)})
-	return &Error{Code: CodeUnsupportedVersion, Message: "Unsupported protocol version", Data: data}
-}
-
-// errorWithVersions returns an error that names our versions. They are also in the message:
-// a legacy client shows that, and it may be the only hint that its user gets.
-func errorWithVersions(versions []string, code int, reason string) *Error {
-	data, _ := marshal(map[string]any{"supported": versions})
-	return &Error{Code: code, Message: fmt.Sprintf("%s (versions served: %s)", reason, strings.Join(versions, ", ")), Data: data}
-}
-
-// missingMeta returns the error for a request that does not declare a field.
-func missingMeta(versions []string, field string) *Error {
-	return errorWithVersions(versions, CodeInvalidParams, "Invalid params: _meta lacks "+field)
-}
-
-// unknownName returns the error for a name that nothing has. 2026-07-28
-// server/tools#error-handling words it "Unknown tool: invalid_tool_name".
-func unknownName(kind, name string) *Error {
-	if name == "" {
-		return InvalidParams("the %s is missing or empty", kind)
-	}
-	return &Error{Code: CodeInvalidParams, Message: fmt.Sprintf("Unknown %s: %.500s", kind, name)}
-}
-
 // ---- The messages of the lifecycle ----
 
 // Implementation names the software at one end. It is for display only.
@@ -328,19 +261,660 @@ type ProgressParams struct {
 	Message       string          `json:"message,omitempty"` // for users; from 2025-03-26 on
 }
 
-// encode returns the params as JSON. It does without encoding/json, because that
-// would be a third of what an event costs.
-func (p ProgressParams) encode() encoded {
-	b := append(make([]byte, 0, len(p.ProgressToken)+80), `{"progressToken":`...)
-	b = append(b, p.ProgressToken...)
-	b = strconv.AppendFloat(append(b, `,"progress":`...), p.Progress, 'f', -1, 64)
-	if p.Total != 0 {
-		b = strconv.AppendFloat(append(b, `,"total":`...), p.Total, 'f', -1, 64)
+// ==== The server ====
+
+// Server is the Handler that knows the lifecycle of both eras. It serves any
+// number of Conns at once. It answers initialize, ping and server/discover itself.
+// All other methods are entered by what offers them: AddTool, AddResource,
+// AddResourceTemplate, AddPrompt, OfferLogging, AnnounceChanges, and the field Methods.
+// Set the fields before the first request.
+type Server struct {
+	// Info is what clients are told about this server. MCP requires a Name and a
+	// Version. The Server does not check that they are there.
+	Info Implementation
+	// Capabilities are told to clients as they are. A capability that is not among them is
+	// declared if the Server has a handler for it before the first request: tools after
+	// AddTool, for instance, with listChanged after AnnounceChanges. One that is among them
+	// replaces the declared one as a whole. Nothing is served because it is declared. If
+	// they cannot be encoded, each request is answered with an error that says so.
+	Capabilities map[string]any
+	Instructions string   // for the client's model; "": none
+	Versions     []string // versions to offer, newest first; empty: all
+	// Methods holds all other methods by name, those of notifications too. They come
+	// before those that AddTool and its siblings have entered. The handler of
+	// tools/call, prompts/get or resources/read may return an InputRequired.
+	Methods map[string]HandlerFunc
+	// StateKey is the key that protects a requestState. It has any length, and is
+	// the same on all replicas. Empty: a random key.
+	StateKey []byte
+
+	once     sync.Once // sets the fields below
+	versions []string  // that are offered
+	sealer   cipher.AEAD
+	info     json.RawMessage // Info
+	name     json.RawMessage // Info without icons: what each modern result says about this server
+	caps     json.RawMessage
+	mistake  error // Capabilities cannot be encoded; nil: they can
+
+	logs    bool      // OfferLogging was called
+	changes announcer // nil: AnnounceChanges was not called
+
+	mu        sync.Mutex               // guards the fields below
+	prepared  bool                     // a request has come, so caps are fixed
+	methods   map[string]HandlerFunc   // that AddTool and its siblings have entered
+	tools     catalog[*offeredTool]    // by name
+	resources catalog[ReadFunc]        // by URI
+	templates catalog[ReadFunc]        // by URI template
+	prompts   catalog[requestedPrompt] // by name
+}
+
+// Handle answers a request in its own era, or takes in a notification. The request
+// must have come by Serve, StreamableHandler or SSEHandler, which speak MCP.
+func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
+	if x.owner == nil {
+		return nil, errors.New("a Server needs a request of a client: in a test, use a Pipe")
 	}
-	if p.Message != "" {
-		b = appendString(append(b, `,"message":`...), p.Message)
+	if _, isMCP := x.owner.protocol.(*mcpProtocol); !isMCP {
+		return nil, errors.New("a Server speaks MCP: use Serve or Open in place of ServeConn or OpenConn")
 	}
-	return append(b, '}')
+	s.once.Do(s.prepare)
+	x.facts().noLogs = !s.logs
+	version := x.Meta().ProtocolVersion // of the request, or of initialize
+	switch {
+	case x.Request.Kind() == Notification:
+		return s.handleNotification(ctx, x)
+	case s.mistake != nil:
+		return nil, s.mistake
+	case version != "" && !slices.Contains(s.versions, version):
+		return nil, s.refuseVersion(x.Request.Method, version)
+	case revision(version).Modern:
+		return s.handleModern(ctx, x)
+	}
+	return s.handleLegacy(ctx, x)
+}
+
+// ---- The modern era: 2026-07-28 ----
+
+// handleModern checks what each modern request must say, in a fixed order. Then
+// it runs the handler, and completes the result.
+func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
+	method, meta := x.Request.Method, x.Meta()
+	switch {
+	case meta.ClientCapabilities == nil:
+		// 2026-07-28 basic#meta: "the server MUST reject it with JSON-RPC error
+		// code -32602"
+		return nil, missingMeta(s.versions, metaCapabilities)
+	case meta.LogLevel != nil && !slices.Contains(logLevels, *meta.LogLevel):
+		return nil, unknownName("log level", *meta.LogLevel)
+	case method == "initialize":
+		// 2026-07-28 basic/versioning: name the versions "in any error it
+		// returns to an initialize request"
+		return nil, errorWithVersions(s.versions, CodeMethodNotFound, MethodNotFound(method).Message)
+	case method == "server/discover":
+		return s.complete(x, s.discover())
+	}
+	h := s.method(method)
+	if h == nil {
+		return nil, MethodNotFound(method)
+	}
+	if slices.Contains(methodsThatMayAsk, method) {
+		if err := s.readAnswers(x); err != nil {
+			return nil, err
+		}
+	}
+	result, err := s.run(ctx, x, h)
+	if err != nil {
+		return nil, permitted(x.Revision(), err)
+	}
+	return s.complete(x, result)
+}
+
+// run runs a handler. If it has to ask first, the client is asked.
+func (s *Server) run(ctx context.Context, x *Exchange, h HandlerFunc) (any, error) {
+	result, err := h(ctx, x)
+	if need, isQuestion := result.(asker); isQuestion && err == nil {
+		return need.ask(ctx, s, x, h)
+	}
+	return result, err
+}
+
+// discover returns the result of server/discover.
+func (s *Server) discover() DiscoverResult {
+	return DiscoverResult{SupportedVersions: s.versions, Capabilities: s.caps, Instructions: s.Instructions, Meta: &ResultMeta{ServerInfo: &s.Info}}
+}
+
+// complete encodes the result of a modern request. It adds what each result has, unless
+// the handler has set it: resultType, serverInfo and, if results of the method may be
+// cached, that this one may not.
+func (s *Server) complete(x *Exchange, result any) (any, error) {
+	method := x.Request.Method
+	raw, err := x.marshal(result)
+	if err != nil {
+		return nil, err
+	}
+	var given struct {
+		Type       json.RawMessage `json:"resultType,omitempty"`
+		TTL        json.RawMessage `json:"ttlMs,omitempty"`
+		CacheScope json.RawMessage `json:"cacheScope,omitempty"`
+		Meta       json.RawMessage `json:"_meta,omitempty"`
+	}
+	_ = Bind(raw, &given)
+	full := Object{make([]byte, 0, len(raw)+len(s.name)+160)}
+	if given.Type == nil {
+		full.Add("resultType", []byte(`"complete"`))
+	}
+	full.AddAll(raw, "_meta")
+	if slices.Contains(cacheable, method) && unquote(given.Type) != "input_required" {
+		if given.TTL == nil {
+			full.Add("ttlMs", []byte("0"))
+		}
+		if given.CacheScope == nil {
+			full.Add("cacheScope", []byte(`"private"`))
+		}
+	}
+	var meta Object
+	meta.AddAll(given.Meta)
+	if member(given.Meta, metaServerInfo) == nil {
+		meta.Add(metaServerInfo, s.name)
+	}
+	full.Add("_meta", meta.encode())
+	return full.encode(), nil
+}
+
+// ---- The legacy era: initialize, and what it allows ----
+
+func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
+	method := x.Request.Method
+	switch {
+	case firstOfEra(s.versions, false) == "":
+		// 2026-07-28 basic/versioning: name the versions "in any error it
+		// returns to an initialize request"
+		return nil, missingMeta(s.versions, metaVersion)
+	case method == "initialize":
+		return s.initialize(x)
+	case method == "ping": // allowed at any time
+		return nil, nil
+	case x.Revision().Version == "":
+		missing := "send initialize first"
+		if firstOfEra(s.versions, true) != "" { // it depends on the era that the client means
+			missing += ", or declare " + metaVersion + " in _meta"
+		}
+		return nil, errorWithVersions(s.versions, CodeInvalidParams, "Invalid params: "+missing)
+	}
+	h := s.method(method)
+	if h == nil {
+		return nil, MethodNotFound(method)
+	}
+	result, err := s.run(ctx, x, h)
+	if codeOf(err) == CodeMissingCapability { // this era does not know that code
+		return askFailed(ctx, x, err)
+	}
+	return result, err
+}
+
+// initialize agrees on a version. 2025-11-25
+// basic/lifecycle#version-negotiation: "If the server supports the requested
+// protocol version, it MUST respond with the same version. Otherwise, the
+// server MUST respond with another protocol version it supports."
+func (s *Server) initialize(x *Exchange) (any, error) {
+	var p InitializeParams
+	if err := Bind(x.Request.Params, &p); err != nil {
+		return nil, paramsError(err, "param")
+	}
+	who := p.ClientInfo
+	size := len(p.Capabilities) + len(who.Name) + len(who.Title) + len(who.Version)
+	switch {
+	case p.ProtocolVersion == "" || p.Capabilities[0] != '{':
+		return nil, InvalidParams("protocolVersion must not be empty, and capabilities must be an object")
+	case !who.isWhole():
+		return nil, InvalidParams("clientInfo needs a name and a version")
+	case size > maxSaid:
+		return nil, InvalidParams("capabilities and clientInfo have more than %d bytes", maxSaid)
+	}
+	rev := revision(p.ProtocolVersion)
+	if rev.Modern || !slices.Contains(s.versions, rev.Version) { // the modern era has no handshake
+		rev = revision(firstOfEra(s.versions, false))
+	}
+	if x.Peer != nil {
+		who.Icons = nil
+		// A copy of the capabilities: a session keeps them as long as it lives, and
+		// must not keep the request.
+		s.startLegacy(x.Peer, rev, Meta{ProtocolVersion: rev.Version, ClientInfo: &who, ClientCapabilities: bytes.Clone(p.Capabilities)})
+	}
+	var result Object
+	result.Add("protocolVersion", appendString(nil, rev.Version))
+	result.Add("capabilities", s.capabilities(rev, x.Peer != nil))
+	result.Add("serverInfo", rev.withoutUnknown("serverInfo", s.info))
+	if s.Instructions != "" {
+		result.Add("instructions", appendString(nil, s.Instructions))
+	}
+	return result.encode(), nil
+}
+
+// handleNotification takes in a notification. If Methods has no handler for it, it
+// is ignored.
+func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, error) {
+	if x.Request.Method == "notifications/initialized" && x.Peer != nil {
+		x.Peer.protocol.(*mcpProtocol).setReady()
+		if rev, _ := x.Peer.remembered(); s.changes != nil && rev.Version != "" {
+			s.changes.join(x.Peer)
+		}
+	}
+	h := s.Methods[x.Request.Method]
+	// A tools/call without an id is a notification, too. It must not run the tool:
+	// the checks of requests have not been made.
+	if h == nil || !strings.HasPrefix(x.Request.Method, "notifications/") {
+		return nil, nil
+	}
+	return h(ctx, x)
+}
+
+// ---- A call of a tool, and its progress ----
+
+func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
+	var p struct {
+		Name      string          `json:"name,omitempty"`
+		Arguments json.RawMessage `json:"arguments,omitempty"`
+	}
+	if err := x.Bind(&p); err != nil {
+		return nil, err
+	}
+	tool, ok := find(s, &s.tools, p.Name)
+	if !ok {
+		return nil, unknownName("tool", p.Name)
+	}
+	result, err := tool.use.run(ctx, x, p.Arguments)
+	if err == nil {
+		return toolResult(x, result)
+	}
+	if _, isFault := errors.AsType[*Error](err); isFault || ctx.Err() != nil {
+		return nil, err
+	}
+	return ToolError("%v", err).encode()
+}
+
+// Progress tells how far the request has come, if its sender wants to know.
+// Without a progress token in the request it does nothing. Progress must rise: a value
+// that does not is not sent. So a handler that returns an InputRequired, and begins
+// again with the answers, may report the same steps again. total 0 means that the end
+// is not known. Progress returns ErrAnswered when the request is over. It is for one
+// goroutine at a time.
+func (x *Exchange) Progress(ctx context.Context, progress, total float64) error {
+	return x.ProgressMessage(ctx, progress, total, "")
+}
+
+// ProgressMessage is Progress with a message for users, such as "reading page 3".
+// 2024-11-05 does not know the message, so it is left out there.
+func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64, message string) error {
+	token := x.Meta().ProgressToken
+	switch {
+	case token == nil:
+		return nil
+	case x.state == nil:
+		return ErrAnswered
+	case !(math.Abs(progress) <= math.MaxFloat64), !(math.Abs(total) <= math.MaxFloat64): // NaN and infinity are not in JSON
+		return fmt.Errorf("progress %v of %v", progress, total)
+	}
+	// 2025-11-25 basic/utilities/progress: "The progress value MUST increase with
+	// each notification"
+	facts := x.facts()
+	if facts.progressed && progress <= facts.reported {
+		return nil
+	}
+	facts.progressed, facts.reported = true, progress
+	if !x.Revision().ProgressMessages {
+		message = ""
+	}
+	return x.Notify(ctx, "notifications/progress", ProgressParams{token, progress, total, message}.encode())
+}
+
+// ---- What a Server says of itself, and what it refuses ----
+
+// prepare fixes what clients are told.
+func (s *Server) prepare() {
+	s.versions = versionsOrAll(s.Versions)
+	s.sealer = newSealer(s.StateKey)
+	s.info, _ = marshal(s.Info) // strings have no error
+	s.name, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
+	caps, err := marshalObject(s.declared())
+	if err != nil { // it is kept: a Once runs only once
+		s.mistake = fmt.Errorf("Server.Capabilities: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.caps, s.prepared = caps, true
+}
+
+// capabilityOf maps the methods of MCP to the capability of the server that they belong
+// to. A Server that serves one of them declares the capability.
+var capabilityOf = map[string]string{
+	"completion/complete": "completions", "logging/setLevel": "logging",
+	"prompts/get": "prompts", "prompts/list": "prompts",
+	"resources/list": "resources", "resources/read": "resources", "resources/templates/list": "resources",
+	"tools/call": "tools", "tools/list": "tools",
+}
+
+// memberOfList maps the methods that list something to the member of their results.
+var memberOfList = map[string]string{
+	"prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates", "tools/list": "tools",
+}
+
+// declared returns the capabilities, with those that are declared by use. If a capability
+// is declared, its lists are served even when nothing was added: 2026-07-28
+// server/tools#capabilities, "Servers that declare the tools capability MUST respond to
+// tools/list requests". The pages of prompts and resources say the same.
+func (s *Server) declared() map[string]any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]any{}
+	for _, methods := range []map[string]HandlerFunc{s.methods, s.Methods} {
+		for method := range methods {
+			switch capability := capabilityOf[method]; {
+			case capability == "":
+			case s.changes != nil && capability != "completions" && capability != "logging":
+				all[capability] = map[string]bool{"listChanged": true}
+			default:
+				all[capability] = struct{}{}
+			}
+		}
+	}
+	maps.Copy(all, s.Capabilities)
+	for method, member := range memberOfList {
+		if _, isDeclared := all[capabilityOf[method]]; isDeclared && s.methods[method] == nil {
+			s.enter(method, emptyList(member))
+		}
+	}
+	return all
+}
+
+// emptyList returns the handler of a list of nothing.
+func emptyList(member string) HandlerFunc {
+	return func(context.Context, *Exchange) (any, error) { return map[string][]Tool{member: {}}, nil }
+}
+
+// enter enters a method. The caller holds mu.
+func (s *Server) enter(method string, h HandlerFunc) {
+	if s.methods == nil {
+		s.methods = map[string]HandlerFunc{}
+	}
+	s.methods[method] = h
+}
+
+// method returns the handler of a method; nil: it is not served.
+func (s *Server) method(name string) HandlerFunc {
+	if h := s.Methods[name]; h != nil {
+		return h
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.methods[name]
+}
+
+// declaresTrue reports whether a part of a capability is true.
+func (s *Server) declaresTrue(capability, part string) bool {
+	return isTrue(member(s.caps, capability), part)
+}
+
+// isTrue reports whether a member of an object is true.
+func isTrue(object json.RawMessage, name string) bool { return string(member(object, name)) == "true" }
+
+// capabilities returns what a legacy client is offered. If nothing is remembered
+// between its requests, there are no announcements, no subscriptions and no log
+// level.
+func (s *Server) capabilities(rev Revision, remembers bool) json.RawMessage {
+	var offered Object
+	for name, value := range Each(s.caps) {
+		if string(name) == "completions" && !rev.Completions || string(name) == "logging" && !remembers {
+			continue
+		}
+		if !remembers {
+			var rest Object
+			rest.AddAll(value, "listChanged", "subscribe")
+			value = rest.JSON()
+		}
+		offered.Add(string(name), value)
+	}
+	return offered.JSON()
+}
+
+// cacheable lists the methods whose results say how long they stay fresh:
+// 2026-07-28 server/utilities/caching.
+var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
+
+// refuseVersion returns the error for a version that is not offered. A legacy-only
+// server answers MethodNotFound, so that the client falls back to initialize. It
+// must not answer CodeUnsupportedVersion: 2026-07-28 basic/versioning, "a
+// recognized modern JSON-RPC error […] identifies a modern server".
+func (s *Server) refuseVersion(method, version string) *Error {
+	if firstOfEra(s.versions, true) == "" {
+		return errorWithVersions(s.versions, CodeMethodNotFound, MethodNotFound(method).Message)
+	}
+	return versionError(s.versions, version)
+}
+
+// permitted returns an error of a handler with a code that may be sent.
+// 2026-07-28 basic#error-codes: a server "MUST NOT emit" a code of the
+// specification's range that is not defined, nor those of earlier revisions for
+// a resource that is not found and for a URL that is to be visited.
+func permitted(rev Revision, err error) error {
+	const lastReserved = -32099 // the codes from -32020 on are for the specification, and CodeUnsupportedVersion is the last one it defines
+	code := codeOf(err)
+	switch {
+	case code == CodeResourceNotFound:
+		code = rev.ResourceNotFound
+	case code < lastReserved || code >= CodeUnsupportedVersion:
+		return err
+	default:
+		code = CodeInternalError
+	}
+	fault, _ := errors.AsType[*Error](err)
+	return &Error{Code: code, Message: fault.Message, Data: fault.Data}
+}
+
+// startLegacy remembers a client that has initialized. Some programs offer one stdio
+// server to many clients, one after the other. So a second initialize is answered like
+// the first one, and nothing is left of the first client but its modern requests: they
+// do not depend on a handshake.
+func (s *Server) startLegacy(peer *Peer, rev Revision, meta Meta) {
+	if before, _ := peer.remembered(); before.Version != "" {
+		peer.replace(func(x *Exchange) bool { return x.Peer == nil || x.Request.Method == "initialize" }, errReplaced)
+		if s.changes != nil {
+			s.changes.leave(peer)
+		}
+	}
+	peer.setHandshake(rev, meta)
+}
+
+// errReplaced is the error of the calls to a client that another one has
+// replaced.
+var errReplaced = fmt.Errorf("%w: another client has initialized", ErrClosed)
+
+// replace forgets the peer of a Conn that another program now uses. It cancels the
+// requests of the old peer, except those that stay, and frees their ids. All calls fail
+// with why, because the new peer has never seen them. When replace returns, nothing more
+// is sent for the cancelled requests.
+func (p *Peer) replace(stays func(*Exchange) bool, why error) {
+	var ended []*served
+	p.mu.Lock()
+	// Both tables are changed in one step. A Call whose context ends now must
+	// find that it has failed already, or it would send the new peer a
+	// cancellation.
+	for id, s := range p.serving {
+		if stays(s.exchange) {
+			continue
+		}
+		delete(p.serving, id)
+		s.cancelled = true
+		s.cancel()
+		ended = append(ended, s)
+	}
+	for _, c := range p.calls {
+		c.response <- &Message{unusable: why}
+	}
+	clear(p.calls)
+	p.mu.Unlock()
+	for _, s := range ended {
+		s.sending.Wait()
+	}
+}
+
+// ---- What a handler knows, and what it sends ----
+
+// mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows.
+type mcpFacts struct {
+	meta       Meta
+	revision   Revision                   // in force for the request; the zero Revision: none yet
+	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
+	rounds     int                        // in which a legacy client was asked
+	inputState string                     // what Exchange.State returns: the State of the last InputRequired
+	noLogs     bool                       // the Server has not declared logging
+	progressed bool                       // progress was sent; only Exchange.Progress uses this and the next field
+	reported   float64                    // the last progress that was sent
+	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
+}
+
+// facts returns what MCP knows about the request. If nothing is stored yet, it
+// stores the zero mcpFacts.
+func (x *Exchange) facts() *mcpFacts {
+	if x.protocolData == nil {
+		x.protocolData = new(mcpFacts)
+	}
+	return x.protocolData.(*mcpFacts)
+}
+
+// Meta returns what the sender of the request has said about itself: a modern
+// request says it, a legacy client has said it in initialize.
+func (x *Exchange) Meta() Meta { return x.facts().meta }
+
+// Revision returns the revision that is in force for the request. Before
+// initialize it is the zero Revision.
+func (x *Exchange) Revision() Revision { return x.facts().revision }
+
+// Inputs returns the answers to the questions of the InputRequired that the
+// handler has returned before, by key. It returns nil at first.
+func (x *Exchange) Inputs() map[string]json.RawMessage { return x.facts().inputs }
+
+// Input stores the answer to one of these questions in answer, as Bind does: a
+// pointer to an ElicitResult, a SamplingResult or a RootsResult. It returns false if
+// there is no answer yet, or if it does not fit: then ask, or ask again.
+func (x *Exchange) Input(key string, answer any) bool {
+	text, ok := x.Inputs()[key]
+	return ok && Bind(text, answer) == nil
+}
+
+// State returns the State of the InputRequired that the handler has returned
+// before.
+func (x *Exchange) State() string { return x.facts().inputState }
+
+// Disconnect ends the HTTP response over which the request is to be answered,
+// while the request goes on. The client comes back for the rest after retry. So
+// a long call needs no open connection. Only 2025-11-25 has this: elsewhere
+// Disconnect does nothing.
+func (x *Exchange) Disconnect(retry time.Duration) {
+	if disconnect := x.facts().disconnect; disconnect != nil && x.state != nil { // a notification has no response
+		disconnect(retry)
+	}
+}
+
+// logLevels are the severities of RFC 5424, the least first.
+var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+// Log sends a log message about the request, if its level is wanted. A modern
+// request names a level, or gets no messages: 2026-07-28
+// server/utilities/logging, "MUST NOT emit notifications/message for a request
+// that does not include this field". A legacy client has set a level with
+// logging/setLevel; before that it gets messages from info upwards. Without
+// Server.OfferLogging no messages are sent.
+//
+// level is one of debug, info, notice, warning, error, critical, alert and
+// emergency. A message of any other level is dropped. data encodes to JSON.
+func (x *Exchange) Log(ctx context.Context, level string, data any) error {
+	least := x.Meta().LogLevel
+	if least == nil {
+		if x.Peer == nil { // modern; or legacy without a session, which was not offered logging
+			return nil
+		}
+		least = new("info")
+	}
+	if x.facts().noLogs || slices.Index(logLevels, level) < slices.Index(logLevels, *least) {
+		return nil
+	}
+	return x.Notify(ctx, "notifications/message", map[string]any{"level": level, "data": data})
+}
+
+// Require returns an error with CodeMissingCapability unless the client has
+// declared all of the capabilities, such as "sampling" or "elicitation.url". The
+// legacy era does not know that code. There the Server sends something else if a
+// handler returns the error: for tools/call a result with isError, for any other
+// method a CodeInternalError.
+func (x *Exchange) Require(capabilities ...string) error {
+	missing := map[string]map[string]any{}
+	for _, path := range capabilities {
+		name, part, _ := strings.Cut(path, ".")
+		if x.hasCapability(name, part) {
+			continue
+		}
+		if missing[name] == nil {
+			missing[name] = map[string]any{}
+		}
+		if part != "" {
+			missing[name][part] = struct{}{}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	data, _ := marshal(map[string]any{"requiredCapabilities": missing})
+	names := strings.Join(slices.Sorted(maps.Keys(missing)), ", ")
+	return &Error{Code: CodeMissingCapability, Message: "The client lacks " + names, Data: data}
+}
+
+// hasCapability reports whether the client has declared a capability, or a part of
+// it. A capability elicitation without parts means form: 2026-07-28
+// client/elicitation#capabilities.
+func (x *Exchange) hasCapability(name, part string) bool {
+	declared := member(x.Meta().ClientCapabilities, name)
+	switch {
+	case declared == nil, name == "elicitation" && !x.Revision().Elicitation:
+		return false
+	case part == "":
+		return true
+	case name == "elicitation" && part == "form":
+		return member(declared, "form") != nil || member(declared, "url") == nil
+	}
+	return member(declared, part) != nil
+}
+
+// ---- Log messages ----
+
+// OfferLogging declares logging: handlers may send messages with Exchange.Log, and a
+// legacy client may set their least level. Call it before the first request.
+func (s *Server) OfferLogging() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.logs = true
+	s.enter("logging/setLevel", setLevel)
+}
+
+// SetLevelParams are the params of logging/setLevel. 2025-11-25
+// server/utilities/logging#setting-log-level.
+type SetLevelParams struct {
+	Level string `json:"level"`
+}
+
+func setLevel(_ context.Context, x *Exchange) (any, error) {
+	if x.Peer == nil { // modern, or nothing is remembered between requests
+		return nil, MethodNotFound(x.Request.Method)
+	}
+	var p SetLevelParams
+	if err := x.Bind(&p); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(logLevels, p.Level) {
+		return nil, unknownName("log level", p.Level)
+	}
+	x.Peer.protocol.(*mcpProtocol).setLogLevel(p.Level)
+	return nil, nil
 }
 
 // ---- Content: what tools return, and prompts and resources hold ----
@@ -736,1075 +1310,6 @@ func (a array[T]) MarshalJSON() ([]byte, error) {
 	return marshal([]T(a))
 }
 
-// ---- Questions of a server ----
-
-// InputRequest is one question: elicitation/create, sampling/createMessage or
-// roots/list, and its params.
-type InputRequest struct {
-	Method string `json:"method"`
-	Params any    `json:"params,omitempty"`
-}
-
-// ElicitParams are the params of elicitation/create, a question to the user: a form
-// to fill in, or a page to visit. 2025-11-25
-// client/elicitation#elicitation-requests.
-type ElicitParams struct {
-	Mode            string          `json:"mode,omitempty"` // form or url; "": form
-	Message         string          `json:"message,omitempty"`
-	RequestedSchema json.RawMessage `json:"requestedSchema,omitempty"` // of a form: an object of primitive properties
-	URL             string          `json:"url,omitempty"`             // of a page
-	ElicitationID   string          `json:"elicitationId,omitempty"`   // of a page, in 2025-11-25
-}
-
-// ElicitResult is the answer to elicitation/create. 2025-11-25
-// client/elicitation#response-actions.
-type ElicitResult struct {
-	Action  string          `json:"action"`            // accept, decline or cancel
-	Content json.RawMessage `json:"content,omitempty"` // an object for Bind, if a form was accepted
-}
-
-// SamplingParams are the params of sampling/createMessage, a request to the client's
-// model. 2025-11-25 client/sampling#creating-messages.
-type SamplingParams struct {
-	Messages         array[SamplingMessage] `json:"messages"`
-	MaxTokens        int                    `json:"maxTokens"`
-	SystemPrompt     string                 `json:"systemPrompt,omitempty"`
-	IncludeContext   string                 `json:"includeContext,omitempty"` // none, thisServer or allServers
-	Temperature      *float64               `json:"temperature,omitempty"`
-	StopSequences    []string               `json:"stopSequences,omitempty"`
-	ModelPreferences json.RawMessage        `json:"modelPreferences,omitempty"`
-	Metadata         json.RawMessage        `json:"metadata,omitempty"`
-	Tools            json.RawMessage        `json:"tools,omitempty"`      // an array; the client must have declared sampling.tools
-	ToolChoice       json.RawMessage        `json:"toolChoice,omitempty"` // likewise
-}
-
-// SamplingMessage is a message to a model, or of one.
-type SamplingMessage struct {
-	Role    string   `json:"role"` // user or assistant
-	Content Contents `json:"content"`
-}
-
-// SamplingResult is the answer to sampling/createMessage. 2025-11-25
-// client/sampling#creating-messages.
-type SamplingResult struct {
-	Role       string   `json:"role"`
-	Content    Contents `json:"content"`
-	Model      string   `json:"model"`
-	StopReason string   `json:"stopReason,omitempty"` // such as endTurn or maxTokens
-}
-
-// Contents is what a message to a model holds. On the wire one Content stands alone,
-// and several form an array.
-type Contents []Content
-
-// MarshalJSON returns one Content, or an array.
-func (c Contents) MarshalJSON() ([]byte, error) {
-	if len(c) == 1 {
-		return c[0].MarshalJSON()
-	}
-	return appendContents(nil, c)
-}
-
-// UnmarshalJSON reads one Content, or an array.
-func (c *Contents) UnmarshalJSON(text []byte) error {
-	if text[0] == '[' {
-		return json.Unmarshal(text, (*[]Content)(c))
-	}
-	*c = make(Contents, 1)
-	return json.Unmarshal(text, &(*c)[0])
-}
-
-// RootsResult is the answer to roots/list. 2025-11-25 client/roots#listing-roots.
-type RootsResult struct {
-	Roots array[Root] `json:"roots"`
-}
-
-// Root is a folder that a client lets a server work in.
-type Root struct {
-	URI  string `json:"uri"` // file://…
-	Name string `json:"name,omitempty"`
-}
-
-// InputRequiredResult is the result that a modern client gets for an
-// InputRequired. 2026-07-28 basic/patterns/mrtr.
-type InputRequiredResult struct {
-	ResultType    json.RawMessage `json:"resultType,omitempty"`    // "input_required"
-	InputRequests json.RawMessage `json:"inputRequests,omitempty"` // an object: each InputRequest by its key
-	RequestState  json.RawMessage `json:"requestState,omitempty"`  // comes back as it is
-}
-
-// RetryParams are what a modern client adds to the params of a call that it
-// makes again with the answers. 2026-07-28 basic/patterns/mrtr.
-type RetryParams struct {
-	InputResponses json.RawMessage `json:"inputResponses,omitempty"` // an object of objects, by key
-	RequestState   *string         `json:"requestState,omitempty"`   // as it was in the result
-}
-
-// ---- Subscriptions ----
-
-// ResourceParams are the params of resources/subscribe, resources/unsubscribe
-// and notifications/resources/updated. 2025-11-25
-// server/resources#subscriptions.
-type ResourceParams struct {
-	URI string `json:"uri"`
-}
-
-// ListenParams are the params of subscriptions/listen. 2026-07-28
-// basic/patterns/subscriptions.
-type ListenParams struct {
-	Notifications ListenFilter `json:"notifications"`
-}
-
-// ListenFilter says which changes a client wants to be told of, or is going to
-// be told of. 2026-07-28 basic/patterns/subscriptions.
-type ListenFilter struct {
-	PromptsListChanged    bool     `json:"promptsListChanged,omitempty"`
-	ResourceSubscriptions []string `json:"resourceSubscriptions,omitempty"` // URIs
-	ResourcesListChanged  bool     `json:"resourcesListChanged,omitempty"`
-	ToolsListChanged      bool     `json:"toolsListChanged,omitempty"`
-}
-
-// ---- Which era a message belongs to ----
-
-// metaParams are the params of any request: only _meta.
-type metaParams struct {
-	Meta json.RawMessage `json:"_meta,omitempty"`
-}
-
-// metaOnce is what Message.Meta returns. A message keeps it, so that its _meta is
-// read only once.
-type metaOnce struct {
-	meta Meta
-	err  error
-}
-
-// Meta reads the _meta of a request. If something in it is wrong, Meta returns
-// an *Error, and what could be read: the version is known then. The second call
-// returns what the first has read. Meta is for one goroutine at a time.
-func (m *Message) Meta() (Meta, error) {
-	if len(m.Params) == 0 || m.Params[0] != '{' {
-		return Meta{}, nil
-	}
-	if m.parsed == nil {
-		once := new(metaOnce)
-		once.err = once.meta.decode(m.Params)
-		m.parsed = once
-	}
-	once := m.parsed.(*metaOnce)
-	return once.meta, once.err
-}
-
-// decode reads the _meta of params.
-func (meta *Meta) decode(params json.RawMessage) error {
-	var p metaParams
-	switch err := Bind(params, &p); {
-	case err != nil:
-		return paramsError(err, "param")
-	case p.Meta == nil:
-		return nil
-	case p.Meta[0] != '{':
-		return InvalidParams("_meta must be one object")
-	}
-	err := Bind(p.Meta, meta)
-	if meta.ClientInfo != nil {
-		meta.ClientInfo.Icons = nil
-	}
-	_, isToken := parseID(meta.ProgressToken) // which is a string or an integer, as an id is
-	switch {
-	case err != nil:
-		return InvalidParams("_meta: %v", err)
-	case meta.ClientInfo != nil && !meta.ClientInfo.isWhole():
-		return InvalidParams("_meta: '%s' needs a name and a version", metaClientInfo)
-	case meta.ClientCapabilities != nil && meta.ClientCapabilities[0] != '{':
-		return InvalidParams("_meta: '%s' has the wrong type", metaCapabilities)
-	case meta.LogLevel != nil && *meta.LogLevel == "":
-		return unknownName("log level", "")
-	case meta.ProgressToken != nil && !isToken:
-		return InvalidParams("_meta: 'progressToken' %s", mustBeID)
-	}
-	return nil
-}
-
-// mcpProtocol is the protocol of MCP: it remembers what a legacy client has said in
-// initialize, and decides for each request which era it belongs to.
-type mcpProtocol struct {
-	mu       sync.Mutex // guards the fields below
-	revision Revision   // the zero Revision: nothing was agreed on yet
-	meta     Meta
-	ready    bool // the client has sent notifications/initialized
-}
-
-// Serve is ServeConn for MCP: it answers the requests of the client at the other
-// end of c until that hangs up, or until ctx ends. h is a *Server, or a Handler
-// that passes requests on to one. The values of ctx are in the context of each
-// handler.
-func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
-	return serveConn(ctx, c, h, new(mcpProtocol), log)
-}
-
-// Open is OpenConn for MCP. It does not find out what the server speaks, and sends
-// no initialize: Client does.
-func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
-	return openConn(ctx, c, h, new(mcpProtocol), log)
-}
-
-// setHandshake stores what a legacy request does not say: the version that was
-// agreed on, and the rest of a Meta.
-func (p *Peer) setHandshake(rev Revision, meta Meta) {
-	m := p.protocol.(*mcpProtocol)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.revision, m.meta, m.ready = rev, meta, false
-}
-
-// remembered returns what setHandshake has stored. The zero Revision means that
-// nothing is remembered yet.
-func (p *Peer) remembered() (Revision, Meta) { return p.protocol.(*mcpProtocol).get() }
-
-func (m *mcpProtocol) get() (Revision, Meta) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.revision, m.meta
-}
-
-// setLogLevel changes the level that is remembered.
-func (m *mcpProtocol) setLogLevel(level string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.meta.LogLevel = &level
-}
-
-// setReady notes that the client has sent notifications/initialized.
-func (m *mcpProtocol) setReady() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.ready = true
-}
-
-func (m *mcpProtocol) isReady() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.ready
-}
-
-// whenEnded sets the function that runs when the conversation ends. It returns false if the
-// conversation has ended already. With a function of the context, an idle session would
-// take a third more memory.
-func (p *Peer) whenEnded(f func()) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.onEnd = f
-	return p.ctx.Err() == nil
-}
-
-// expects reports whether a call waits to which the protocol has given this key.
-func (p *Peer) expects(key ID) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range p.calls {
-		if c.key == key {
-			return true
-		}
-	}
-	return false
-}
-
-// fail ends the call with this id.
-func (p *Peer) fail(id ID, err error) {
-	if c := p.removeCall(id); c != nil {
-		c.response <- &Message{unusable: err}
-	}
-}
-
-// calling returns the request of ours that has this id; nil: none waits.
-func (p *Peer) calling(id ID) *Message {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c := p.calls[id]; c != nil {
-		return c.request
-	}
-	return nil
-}
-
-// admit fills in the revision and the Meta that are remembered. On a server it
-// refuses a batch if the revision has no batches. A client takes any array:
-// otherwise a response in it would be lost.
-func (m *mcpProtocol) admit(in Payload, base *Exchange) (asArray bool, refused string) {
-	facts := base.facts()
-	rev, meta := m.get()
-	if rev.Version != "" {
-		facts.revision = rev
-	}
-	facts.meta = meta
-	if !facts.revision.ServerRequests {
-		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC
-		// requests to stdout."
-		base.cannotCall = true
-	}
-	if !in.Batch {
-		return false, ""
-	}
-	if !base.owner.weAreClient {
-		refused = refuseBatch(in, facts.revision)
-	}
-	return facts.revision.Batches, refused
-}
-
-// refuseBatch returns the reason why a batch is not taken at all; "": it is. Only
-// 2025-03-26 has batches. Its basic/lifecycle says that initialize "MUST NOT be
-// part of a JSON-RPC batch", and its transports#sending-messages-to-the-server
-// that a batch has "one or more requests and/or notifications", or only
-// responses.
-func refuseBatch(in Payload, rev Revision) (reason string) {
-	responses := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response })
-	others := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method != "" })
-	switch {
-	case !rev.Batches:
-		return "no batches in " + cmp.Or(rev.Version, "this revision")
-	case in.hasRequest("initialize"):
-		return "initialize in a batch"
-	case responses && others:
-		return "requests and responses in one batch"
-	}
-	return ""
-}
-
-// hasRequest reports whether the payload holds a request for method.
-func (p Payload) hasRequest(method string) bool {
-	return slices.ContainsFunc(p.Messages, func(m *Message) bool { return m.Method == method && m.Kind() == Request })
-}
-
-// beginRequest decides which era a request belongs to, and fills in what it says
-// about its sender.
-func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
-	facts := x.facts()
-	if in.Batch { // its messages share the mcpFacts that admit has filled in; each needs its own
-		own := *facts
-		facts, x.protocolData = &own, &own
-	}
-	meta, err := x.Request.Meta()
-	rev := revision(meta.ProtocolVersion)
-	// Only the modern era declares a version in _meta, so an unknown one counts as
-	// modern. A legacy version says nothing new.
-	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
-	switch {
-	case x.owner.weAreClient && facts.revision.Modern:
-		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC
-		// responses"
-		x.owner.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
-		return errIgnored
-	case err != nil:
-		return err
-	case modern && in.Batch:
-		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in " + cmp.Or(rev.Version, meta.ProtocolVersion)}
-	case modern:
-		facts.revision, facts.meta = rev, meta
-		x.Peer = nil // a modern client is never sent requests
-	default:
-		facts.meta.ProgressToken = meta.ProgressToken
-		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
-	}
-	x.exclusive = x.Request.Method == "initialize" // what follows it depends on it
-	return nil
-}
-
-// takeNotification handles cancellations, and drops progress that no call waits for.
-func (m *mcpProtocol) takeNotification(x *Exchange) (handled bool) {
-	own := *x.facts() // the messages of a batch share the mcpFacts that admit has filled in
-	x.protocolData = &own
-	switch x.Request.Method {
-	case "notifications/cancelled":
-		m.cancel(x)
-		return true
-	case "notifications/progress":
-		var p ProgressParams
-		_ = Bind(x.Request.Params, &p)
-		token, ok := parseID(p.ProgressToken)
-		if !ok || !x.owner.expects(token) {
-			x.owner.log.Debug("progress of nothing that we wait for", "params", brief(x.Request.Params))
-			return true
-		}
-	}
-	return false
-}
-
-// errSubscriptionEnded is the error of subscriptions/listen when the server has
-// ended the subscription.
-var errSubscriptionEnded = errors.New("the server has ended the subscription")
-
-// cancel takes in notifications/cancelled. 2025-11-25 basic/utilities/cancellation:
-// one for a request that is unknown or finished, and one that is malformed, is
-// ignored; initialize is not to be cancelled.
-func (m *mcpProtocol) cancel(x *Exchange) {
-	var p CancelledParams
-	_ = Bind(x.Request.Params, &p)
-	id, ok := parseID(p.RequestID)
-	if !ok {
-		return
-	}
-	cancelled := x.owner.cancelServed(id, func(x *Exchange) bool { return x.Request.Method != "initialize" })
-	rev, _ := m.get()
-	switch {
-	case cancelled != nil:
-		x.owner.log.Debug("cancelled", "method", brief(cancelled.Request.Method), "id", brief(id.String()), "reason", brief(p.Reason))
-	case x.owner.weAreClient && rev.Modern:
-		// 2026-07-28 basic/patterns/cancellation: that of a server "MUST reference
-		// a subscriptions/listen request, to terminate that subscription stream"
-		if call := x.owner.calling(id); call != nil && call.Method == "subscriptions/listen" {
-			x.owner.fail(id, errSubscriptionEnded)
-		}
-	}
-}
-
-// callKey returns the progress token of a call.
-func (m *mcpProtocol) callKey(call *Message) ID {
-	meta, _ := call.Meta()
-	token, _ := parseID(meta.ProgressToken)
-	return token
-}
-
-// abandoned returns the notifications/cancelled for a call. 2025-11-25
-// basic/utilities/cancellation: "The initialize request MUST NOT be cancelled by
-// clients". A server/discover that takes too long is followed by initialize, and
-// not cancelled either.
-func (m *mcpProtocol) abandoned(call *Message, why error) *Message {
-	if call.Method == "initialize" || call.Method == "server/discover" {
-		return nil
-	}
-	cancelled, _ := NewRequest(ID{}, "notifications/cancelled", CancelledParams{Reason: why.Error(), RequestID: json.RawMessage(call.ID.text)})
-	return cancelled
-}
-
-// ==== The server ====
-
-// Server is the Handler that knows the lifecycle of both eras. It serves any
-// number of Conns at once. It answers initialize, ping and server/discover itself.
-// All other methods are entered by what offers them: AddTool, AddResource,
-// AddResourceTemplate, AddPrompt, OfferLogging, AnnounceChanges, and the field Methods.
-// Set the fields before the first request.
-type Server struct {
-	// Info is what clients are told about this server. MCP requires a Name and a
-	// Version. The Server does not check that they are there.
-	Info Implementation
-	// Capabilities are told to clients as they are. A capability that is not among them is
-	// declared if the Server has a handler for it before the first request: tools after
-	// AddTool, for instance, with listChanged after AnnounceChanges. One that is among them
-	// replaces the declared one as a whole. Nothing is served because it is declared. If
-	// they cannot be encoded, each request is answered with an error that says so.
-	Capabilities map[string]any
-	Instructions string   // for the client's model; "": none
-	Versions     []string // versions to offer, newest first; empty: all
-	// Methods holds all other methods by name, those of notifications too. They come
-	// before those that AddTool and its siblings have entered. The handler of
-	// tools/call, prompts/get or resources/read may return an InputRequired.
-	Methods map[string]HandlerFunc
-	// StateKey is the key that protects a requestState. It has any length, and is
-	// the same on all replicas. Empty: a random key.
-	StateKey []byte
-
-	once     sync.Once // sets the fields below
-	versions []string  // that are offered
-	sealer   cipher.AEAD
-	info     json.RawMessage // Info
-	name     json.RawMessage // Info without icons: what each modern result says about this server
-	caps     json.RawMessage
-	mistake  error // Capabilities cannot be encoded; nil: they can
-
-	logs    bool      // OfferLogging was called
-	changes announcer // nil: AnnounceChanges was not called
-
-	mu        sync.Mutex               // guards the fields below
-	prepared  bool                     // a request has come, so caps are fixed
-	methods   map[string]HandlerFunc   // that AddTool and its siblings have entered
-	tools     catalog[*offeredTool]    // by name
-	resources catalog[ReadFunc]        // by URI
-	templates catalog[ReadFunc]        // by URI template
-	prompts   catalog[requestedPrompt] // by name
-}
-
-// Handle answers a request in its own era, or takes in a notification. The request
-// must have come by Serve, StreamableHandler or SSEHandler, which speak MCP.
-func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
-	if x.owner == nil {
-		return nil, errors.New("a Server needs a request of a client: in a test, use a Pipe")
-	}
-	if _, isMCP := x.owner.protocol.(*mcpProtocol); !isMCP {
-		return nil, errors.New("a Server speaks MCP: use Serve or Open in place of ServeConn or OpenConn")
-	}
-	s.once.Do(s.prepare)
-	x.facts().noLogs = !s.logs
-	version := x.Meta().ProtocolVersion // of the request, or of initialize
-	switch {
-	case x.Request.Kind() == Notification:
-		return s.handleNotification(ctx, x)
-	case s.mistake != nil:
-		return nil, s.mistake
-	case version != "" && !slices.Contains(s.versions, version):
-		return nil, s.refuseVersion(x.Request.Method, version)
-	case revision(version).Modern:
-		return s.handleModern(ctx, x)
-	}
-	return s.handleLegacy(ctx, x)
-}
-
-// prepare fixes what clients are told.
-func (s *Server) prepare() {
-	s.versions = versionsOrAll(s.Versions)
-	s.sealer = newSealer(s.StateKey)
-	s.info, _ = marshal(s.Info) // strings have no error
-	s.name, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
-	caps, err := marshalObject(s.declared())
-	if err != nil { // it is kept: a Once runs only once
-		s.mistake = fmt.Errorf("Server.Capabilities: %w", err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.caps, s.prepared = caps, true
-}
-
-// capabilityOf maps the methods of MCP to the capability of the server that they belong
-// to. A Server that serves one of them declares the capability.
-var capabilityOf = map[string]string{
-	"completion/complete": "completions", "logging/setLevel": "logging",
-	"prompts/get": "prompts", "prompts/list": "prompts",
-	"resources/list": "resources", "resources/read": "resources", "resources/templates/list": "resources",
-	"tools/call": "tools", "tools/list": "tools",
-}
-
-// memberOfList maps the methods that list something to the member of their results.
-var memberOfList = map[string]string{
-	"prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates", "tools/list": "tools",
-}
-
-// declared returns the capabilities, with those that are declared by use. If a capability
-// is declared, its lists are served even when nothing was added: 2026-07-28
-// server/tools#capabilities, "Servers that declare the tools capability MUST respond to
-// tools/list requests". The pages of prompts and resources say the same.
-func (s *Server) declared() map[string]any {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := map[string]any{}
-	for _, methods := range []map[string]HandlerFunc{s.methods, s.Methods} {
-		for method := range methods {
-			switch capability := capabilityOf[method]; {
-			case capability == "":
-			case s.changes != nil && capability != "completions" && capability != "logging":
-				all[capability] = map[string]bool{"listChanged": true}
-			default:
-				all[capability] = struct{}{}
-			}
-		}
-	}
-	maps.Copy(all, s.Capabilities)
-	for method, member := range memberOfList {
-		if _, isDeclared := all[capabilityOf[method]]; isDeclared && s.methods[method] == nil {
-			s.enter(method, emptyList(member))
-		}
-	}
-	return all
-}
-
-// emptyList returns the handler of a list of nothing.
-func emptyList(member string) HandlerFunc {
-	return func(context.Context, *Exchange) (any, error) { return map[string][]Tool{member: {}}, nil }
-}
-
-// enter enters a method. The caller holds mu.
-func (s *Server) enter(method string, h HandlerFunc) {
-	if s.methods == nil {
-		s.methods = map[string]HandlerFunc{}
-	}
-	s.methods[method] = h
-}
-
-// method returns the handler of a method; nil: it is not served.
-func (s *Server) method(name string) HandlerFunc {
-	if h := s.Methods[name]; h != nil {
-		return h
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.methods[name]
-}
-
-// declaresTrue reports whether a part of a capability is true.
-func (s *Server) declaresTrue(capability, part string) bool {
-	return isTrue(member(s.caps, capability), part)
-}
-
-// isTrue reports whether a member of an object is true.
-func isTrue(object json.RawMessage, name string) bool { return string(member(object, name)) == "true" }
-
-// refuseVersion returns the error for a version that is not offered. A legacy-only
-// server answers MethodNotFound, so that the client falls back to initialize. It
-// must not answer CodeUnsupportedVersion: 2026-07-28 basic/versioning, "a
-// recognized modern JSON-RPC error […] identifies a modern server".
-func (s *Server) refuseVersion(method, version string) *Error {
-	if firstOfEra(s.versions, true) == "" {
-		return errorWithVersions(s.versions, CodeMethodNotFound, MethodNotFound(method).Message)
-	}
-	return versionError(s.versions, version)
-}
-
-// ---- The modern era: 2026-07-28 ----
-
-// handleModern checks what each modern request must say, in a fixed order. Then
-// it runs the handler, and completes the result.
-func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
-	method, meta := x.Request.Method, x.Meta()
-	switch {
-	case meta.ClientCapabilities == nil:
-		// 2026-07-28 basic#meta: "the server MUST reject it with JSON-RPC error
-		// code -32602"
-		return nil, missingMeta(s.versions, metaCapabilities)
-	case meta.LogLevel != nil && !slices.Contains(logLevels, *meta.LogLevel):
-		return nil, unknownName("log level", *meta.LogLevel)
-	case method == "initialize":
-		// 2026-07-28 basic/versioning: name the versions "in any error it
-		// returns to an initialize request"
-		return nil, errorWithVersions(s.versions, CodeMethodNotFound, MethodNotFound(method).Message)
-	case method == "server/discover":
-		return s.complete(x, s.discover())
-	}
-	h := s.method(method)
-	if h == nil {
-		return nil, MethodNotFound(method)
-	}
-	if slices.Contains(methodsThatMayAsk, method) {
-		if err := s.readAnswers(x); err != nil {
-			return nil, err
-		}
-	}
-	result, err := s.run(ctx, x, h)
-	if err != nil {
-		return nil, permitted(x.Revision(), err)
-	}
-	return s.complete(x, result)
-}
-
-// run runs a handler. If it has to ask first, the client is asked.
-func (s *Server) run(ctx context.Context, x *Exchange, h HandlerFunc) (any, error) {
-	result, err := h(ctx, x)
-	if need, isQuestion := result.(asker); isQuestion && err == nil {
-		return need.ask(ctx, s, x, h)
-	}
-	return result, err
-}
-
-// permitted returns an error of a handler with a code that may be sent.
-// 2026-07-28 basic#error-codes: a server "MUST NOT emit" a code of the
-// specification's range that is not defined, nor those of earlier revisions for
-// a resource that is not found and for a URL that is to be visited.
-func permitted(rev Revision, err error) error {
-	const lastReserved = -32099 // the codes from -32020 on are for the specification, and CodeUnsupportedVersion is the last one it defines
-	code := codeOf(err)
-	switch {
-	case code == CodeResourceNotFound:
-		code = rev.ResourceNotFound
-	case code < lastReserved || code >= CodeUnsupportedVersion:
-		return err
-	default:
-		code = CodeInternalError
-	}
-	fault, _ := errors.AsType[*Error](err)
-	return &Error{Code: code, Message: fault.Message, Data: fault.Data}
-}
-
-// discover returns the result of server/discover.
-func (s *Server) discover() DiscoverResult {
-	return DiscoverResult{SupportedVersions: s.versions, Capabilities: s.caps, Instructions: s.Instructions, Meta: &ResultMeta{ServerInfo: &s.Info}}
-}
-
-// cacheable lists the methods whose results say how long they stay fresh:
-// 2026-07-28 server/utilities/caching.
-var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
-
-// complete encodes the result of a modern request. It adds what each result has, unless
-// the handler has set it: resultType, serverInfo and, if results of the method may be
-// cached, that this one may not.
-func (s *Server) complete(x *Exchange, result any) (any, error) {
-	method := x.Request.Method
-	raw, err := x.marshal(result)
-	if err != nil {
-		return nil, err
-	}
-	var given struct {
-		Type       json.RawMessage `json:"resultType,omitempty"`
-		TTL        json.RawMessage `json:"ttlMs,omitempty"`
-		CacheScope json.RawMessage `json:"cacheScope,omitempty"`
-		Meta       json.RawMessage `json:"_meta,omitempty"`
-	}
-	_ = Bind(raw, &given)
-	full := Object{make([]byte, 0, len(raw)+len(s.name)+160)}
-	if given.Type == nil {
-		full.Add("resultType", []byte(`"complete"`))
-	}
-	full.AddAll(raw, "_meta")
-	if slices.Contains(cacheable, method) && unquote(given.Type) != "input_required" {
-		if given.TTL == nil {
-			full.Add("ttlMs", []byte("0"))
-		}
-		if given.CacheScope == nil {
-			full.Add("cacheScope", []byte(`"private"`))
-		}
-	}
-	var meta Object
-	meta.AddAll(given.Meta)
-	if member(given.Meta, metaServerInfo) == nil {
-		meta.Add(metaServerInfo, s.name)
-	}
-	full.Add("_meta", meta.encode())
-	return full.encode(), nil
-}
-
-// ---- The legacy era: initialize, and what it allows ----
-
-func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
-	method := x.Request.Method
-	switch {
-	case firstOfEra(s.versions, false) == "":
-		// 2026-07-28 basic/versioning: name the versions "in any error it
-		// returns to an initialize request"
-		return nil, missingMeta(s.versions, metaVersion)
-	case method == "initialize":
-		return s.initialize(x)
-	case method == "ping": // allowed at any time
-		return nil, nil
-	case x.Revision().Version == "":
-		missing := "send initialize first"
-		if firstOfEra(s.versions, true) != "" { // it depends on the era that the client means
-			missing += ", or declare " + metaVersion + " in _meta"
-		}
-		return nil, errorWithVersions(s.versions, CodeInvalidParams, "Invalid params: "+missing)
-	}
-	h := s.method(method)
-	if h == nil {
-		return nil, MethodNotFound(method)
-	}
-	result, err := s.run(ctx, x, h)
-	if codeOf(err) == CodeMissingCapability { // this era does not know that code
-		return askFailed(ctx, x, err)
-	}
-	return result, err
-}
-
-// initialize agrees on a version. 2025-11-25
-// basic/lifecycle#version-negotiation: "If the server supports the requested
-// protocol version, it MUST respond with the same version. Otherwise, the
-// server MUST respond with another protocol version it supports."
-func (s *Server) initialize(x *Exchange) (any, error) {
-	var p InitializeParams
-	if err := Bind(x.Request.Params, &p); err != nil {
-		return nil, paramsError(err, "param")
-	}
-	who := p.ClientInfo
-	size := len(p.Capabilities) + len(who.Name) + len(who.Title) + len(who.Version)
-	switch {
-	case p.ProtocolVersion == "" || p.Capabilities[0] != '{':
-		return nil, InvalidParams("protocolVersion must not be empty, and capabilities must be an object")
-	case !who.isWhole():
-		return nil, InvalidParams("clientInfo needs a name and a version")
-	case size > maxSaid:
-		return nil, InvalidParams("capabilities and clientInfo have more than %d bytes", maxSaid)
-	}
-	rev := revision(p.ProtocolVersion)
-	if rev.Modern || !slices.Contains(s.versions, rev.Version) { // the modern era has no handshake
-		rev = revision(firstOfEra(s.versions, false))
-	}
-	if x.Peer != nil {
-		who.Icons = nil
-		// A copy of the capabilities: a session keeps them as long as it lives, and
-		// must not keep the request.
-		s.startLegacy(x.Peer, rev, Meta{ProtocolVersion: rev.Version, ClientInfo: &who, ClientCapabilities: bytes.Clone(p.Capabilities)})
-	}
-	var result Object
-	result.Add("protocolVersion", appendString(nil, rev.Version))
-	result.Add("capabilities", s.capabilities(rev, x.Peer != nil))
-	result.Add("serverInfo", rev.withoutUnknown("serverInfo", s.info))
-	if s.Instructions != "" {
-		result.Add("instructions", appendString(nil, s.Instructions))
-	}
-	return result.encode(), nil
-}
-
-// startLegacy remembers a client that has initialized. Some programs offer one stdio
-// server to many clients, one after the other. So a second initialize is answered like
-// the first one, and nothing is left of the first client but its modern requests: they
-// do not depend on a handshake.
-func (s *Server) startLegacy(peer *Peer, rev Revision, meta Meta) {
-	if before, _ := peer.remembered(); before.Version != "" {
-		peer.replace(func(x *Exchange) bool { return x.Peer == nil || x.Request.Method == "initialize" }, errReplaced)
-		if s.changes != nil {
-			s.changes.leave(peer)
-		}
-	}
-	peer.setHandshake(rev, meta)
-}
-
-// errReplaced is the error of the calls to a client that another one has
-// replaced.
-var errReplaced = fmt.Errorf("%w: another client has initialized", ErrClosed)
-
-// replace forgets the peer of a Conn that another program now uses. It cancels the
-// requests of the old peer, except those that stay, and frees their ids. All calls fail
-// with why, because the new peer has never seen them. When replace returns, nothing more
-// is sent for the cancelled requests.
-func (p *Peer) replace(stays func(*Exchange) bool, why error) {
-	var ended []*served
-	p.mu.Lock()
-	// Both tables are changed in one step. A Call whose context ends now must
-	// find that it has failed already, or it would send the new peer a
-	// cancellation.
-	for id, s := range p.serving {
-		if stays(s.exchange) {
-			continue
-		}
-		delete(p.serving, id)
-		s.cancelled = true
-		s.cancel()
-		ended = append(ended, s)
-	}
-	for _, c := range p.calls {
-		c.response <- &Message{unusable: why}
-	}
-	clear(p.calls)
-	p.mu.Unlock()
-	for _, s := range ended {
-		s.sending.Wait()
-	}
-}
-
-// capabilities returns what a legacy client is offered. If nothing is remembered
-// between its requests, there are no announcements, no subscriptions and no log
-// level.
-func (s *Server) capabilities(rev Revision, remembers bool) json.RawMessage {
-	var offered Object
-	for name, value := range Each(s.caps) {
-		if string(name) == "completions" && !rev.Completions || string(name) == "logging" && !remembers {
-			continue
-		}
-		if !remembers {
-			var rest Object
-			rest.AddAll(value, "listChanged", "subscribe")
-			value = rest.JSON()
-		}
-		offered.Add(string(name), value)
-	}
-	return offered.JSON()
-}
-
-// handleNotification takes in a notification. If Methods has no handler for it, it
-// is ignored.
-func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, error) {
-	if x.Request.Method == "notifications/initialized" && x.Peer != nil {
-		x.Peer.protocol.(*mcpProtocol).setReady()
-		if rev, _ := x.Peer.remembered(); s.changes != nil && rev.Version != "" {
-			s.changes.join(x.Peer)
-		}
-	}
-	h := s.Methods[x.Request.Method]
-	// A tools/call without an id is a notification, too. It must not run the tool:
-	// the checks of requests have not been made.
-	if h == nil || !strings.HasPrefix(x.Request.Method, "notifications/") {
-		return nil, nil
-	}
-	return h(ctx, x)
-}
-
-// ---- Log messages ----
-
-// OfferLogging declares logging: handlers may send messages with Exchange.Log, and a
-// legacy client may set their least level. Call it before the first request.
-func (s *Server) OfferLogging() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.logs = true
-	s.enter("logging/setLevel", setLevel)
-}
-
-// SetLevelParams are the params of logging/setLevel. 2025-11-25
-// server/utilities/logging#setting-log-level.
-type SetLevelParams struct {
-	Level string `json:"level"`
-}
-
-func setLevel(_ context.Context, x *Exchange) (any, error) {
-	if x.Peer == nil { // modern, or nothing is remembered between requests
-		return nil, MethodNotFound(x.Request.Method)
-	}
-	var p SetLevelParams
-	if err := x.Bind(&p); err != nil {
-		return nil, err
-	}
-	if !slices.Contains(logLevels, p.Level) {
-		return nil, unknownName("log level", p.Level)
-	}
-	x.Peer.protocol.(*mcpProtocol).setLogLevel(p.Level)
-	return nil, nil
-}
-
-// ---- What a handler knows, and what it sends ----
-
-// mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows.
-type mcpFacts struct {
-	meta       Meta
-	revision   Revision                   // in force for the request; the zero Revision: none yet
-	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
-	rounds     int                        // in which a legacy client was asked
-	inputState string                     // what Exchange.State returns: the State of the last InputRequired
-	noLogs     bool                       // the Server has not declared logging
-	progressed bool                       // progress was sent; only Exchange.Progress uses this and the next field
-	reported   float64                    // the last progress that was sent
-	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
-}
-
-// facts returns what MCP knows about the request. If nothing is stored yet, it
-// stores the zero mcpFacts.
-func (x *Exchange) facts() *mcpFacts {
-	if x.protocolData == nil {
-		x.protocolData = new(mcpFacts)
-	}
-	return x.protocolData.(*mcpFacts)
-}
-
-// Meta returns what the sender of the request has said about itself: a modern
-// request says it, a legacy client has said it in initialize.
-func (x *Exchange) Meta() Meta { return x.facts().meta }
-
-// Revision returns the revision that is in force for the request. Before
-// initialize it is the zero Revision.
-func (x *Exchange) Revision() Revision { return x.facts().revision }
-
-// Inputs returns the answers to the questions of the InputRequired that the
-// handler has returned before, by key. It returns nil at first.
-func (x *Exchange) Inputs() map[string]json.RawMessage { return x.facts().inputs }
-
-// Input stores the answer to one of these questions in answer, as Bind does: a
-// pointer to an ElicitResult, a SamplingResult or a RootsResult. It returns false if
-// there is no answer yet, or if it does not fit: then ask, or ask again.
-func (x *Exchange) Input(key string, answer any) bool {
-	text, ok := x.Inputs()[key]
-	return ok && Bind(text, answer) == nil
-}
-
-// State returns the State of the InputRequired that the handler has returned
-// before.
-func (x *Exchange) State() string { return x.facts().inputState }
-
-// Disconnect ends the HTTP response over which the request is to be answered,
-// while the request goes on. The client comes back for the rest after retry. So
-// a long call needs no open connection. Only 2025-11-25 has this: elsewhere
-// Disconnect does nothing.
-func (x *Exchange) Disconnect(retry time.Duration) {
-	if disconnect := x.facts().disconnect; disconnect != nil && x.state != nil { // a notification has no response
-		disconnect(retry)
-	}
-}
-
-// logLevels are the severities of RFC 5424, the least first.
-var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
-
-// Log sends a log message about the request, if its level is wanted. A modern
-// request names a level, or gets no messages: 2026-07-28
-// server/utilities/logging, "MUST NOT emit notifications/message for a request
-// that does not include this field". A legacy client has set a level with
-// logging/setLevel; before that it gets messages from info upwards. Without
-// Server.OfferLogging no messages are sent.
-//
-// level is one of debug, info, notice, warning, error, critical, alert and
-// emergency. A message of any other level is dropped. data encodes to JSON.
-func (x *Exchange) Log(ctx context.Context, level string, data any) error {
-	least := x.Meta().LogLevel
-	if least == nil {
-		if x.Peer == nil { // modern; or legacy without a session, which was not offered logging
-			return nil
-		}
-		least = new("info")
-	}
-	if x.facts().noLogs || slices.Index(logLevels, level) < slices.Index(logLevels, *least) {
-		return nil
-	}
-	return x.Notify(ctx, "notifications/message", map[string]any{"level": level, "data": data})
-}
-
-// Progress tells how far the request has come, if its sender wants to know.
-// Without a progress token in the request it does nothing. Progress must rise: a value
-// that does not is not sent. So a handler that returns an InputRequired, and begins
-// again with the answers, may report the same steps again. total 0 means that the end
-// is not known. Progress returns ErrAnswered when the request is over. It is for one
-// goroutine at a time.
-func (x *Exchange) Progress(ctx context.Context, progress, total float64) error {
-	return x.ProgressMessage(ctx, progress, total, "")
-}
-
-// ProgressMessage is Progress with a message for users, such as "reading page 3".
-// 2024-11-05 does not know the message, so it is left out there.
-func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64, message string) error {
-	token := x.Meta().ProgressToken
-	switch {
-	case token == nil:
-		return nil
-	case x.state == nil:
-		return ErrAnswered
-	case !(math.Abs(progress) <= math.MaxFloat64), !(math.Abs(total) <= math.MaxFloat64): // NaN and infinity are not in JSON
-		return fmt.Errorf("progress %v of %v", progress, total)
-	}
-	// 2025-11-25 basic/utilities/progress: "The progress value MUST increase with
-	// each notification"
-	facts := x.facts()
-	if facts.progressed && progress <= facts.reported {
-		return nil
-	}
-	facts.progressed, facts.reported = true, progress
-	if !x.Revision().ProgressMessages {
-		message = ""
-	}
-	return x.Notify(ctx, "notifications/progress", ProgressParams{token, progress, total, message}.encode())
-}
-
-// Require returns an error with CodeMissingCapability unless the client has
-// declared all of the capabilities, such as "sampling" or "elicitation.url". The
-// legacy era does not know that code. There the Server sends something else if a
-// handler returns the error: for tools/call a result with isError, for any other
-// method a CodeInternalError.
-func (x *Exchange) Require(capabilities ...string) error {
-	missing := map[string]map[string]any{}
-	for _, path := range capabilities {
-		name, part, _ := strings.Cut(path, ".")
-		if x.hasCapability(name, part) {
-			continue
-		}
-		if missing[name] == nil {
-			missing[name] = map[string]any{}
-		}
-		if part != "" {
-			missing[name][part] = struct{}{}
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	data, _ := marshal(map[string]any{"requiredCapabilities": missing})
-	names := strings.Join(slices.Sorted(maps.Keys(missing)), ", ")
-	return &Error{Code: CodeMissingCapability, Message: "The client lacks " + names, Data: data}
-}
-
-// hasCapability reports whether the client has declared a capability, or a part of
-// it. A capability elicitation without parts means form: 2026-07-28
-// client/elicitation#capabilities.
-func (x *Exchange) hasCapability(name, part string) bool {
-	declared := member(x.Meta().ClientCapabilities, name)
-	switch {
-	case declared == nil, name == "elicitation" && !x.Revision().Elicitation:
-		return false
-	case part == "":
-		return true
-	case name == "elicitation" && part == "form":
-		return member(declared, "form") != nil || member(declared, "url") == nil
-	}
-	return member(declared, part) != nil
-}
-
 // ---- What a Server offers: tools, resources and prompts ----
 //
 // They are added before the first request, or while requests are served. With
@@ -1930,28 +1435,6 @@ func withoutMarks(schema json.RawMessage) json.RawMessage {
 
 // RemoveTool removes a tool. If there is no tool of that name, it does nothing.
 func (s *Server) RemoveTool(name string) { withdraw(s, &s.tools, "tools", name) }
-
-func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
-	var p struct {
-		Name      string          `json:"name,omitempty"`
-		Arguments json.RawMessage `json:"arguments,omitempty"`
-	}
-	if err := x.Bind(&p); err != nil {
-		return nil, err
-	}
-	tool, ok := find(s, &s.tools, p.Name)
-	if !ok {
-		return nil, unknownName("tool", p.Name)
-	}
-	result, err := tool.use.run(ctx, x, p.Arguments)
-	if err == nil {
-		return toolResult(x, result)
-	}
-	if _, isFault := errors.AsType[*Error](err); isFault || ctx.Err() != nil {
-		return nil, err
-	}
-	return ToolError("%v", err).encode()
-}
 
 // toolResult returns the result of tools/call for what a tool has returned.
 func toolResult(x *Exchange, result any) (any, error) {
@@ -2304,6 +1787,110 @@ func (rev Revision) withoutUnknown(kind string, object json.RawMessage) json.Raw
 	return rest.JSON()
 }
 
+// ---- Questions of a server ----
+
+// InputRequest is one question: elicitation/create, sampling/createMessage or
+// roots/list, and its params.
+type InputRequest struct {
+	Method string `json:"method"`
+	Params any    `json:"params,omitempty"`
+}
+
+// ElicitParams are the params of elicitation/create, a question to the user: a form
+// to fill in, or a page to visit. 2025-11-25
+// client/elicitation#elicitation-requests.
+type ElicitParams struct {
+	Mode            string          `json:"mode,omitempty"` // form or url; "": form
+	Message         string          `json:"message,omitempty"`
+	RequestedSchema json.RawMessage `json:"requestedSchema,omitempty"` // of a form: an object of primitive properties
+	URL             string          `json:"url,omitempty"`             // of a page
+	ElicitationID   string          `json:"elicitationId,omitempty"`   // of a page, in 2025-11-25
+}
+
+// ElicitResult is the answer to elicitation/create. 2025-11-25
+// client/elicitation#response-actions.
+type ElicitResult struct {
+	Action  string          `json:"action"`            // accept, decline or cancel
+	Content json.RawMessage `json:"content,omitempty"` // an object for Bind, if a form was accepted
+}
+
+// SamplingParams are the params of sampling/createMessage, a request to the client's
+// model. 2025-11-25 client/sampling#creating-messages.
+type SamplingParams struct {
+	Messages         array[SamplingMessage] `json:"messages"`
+	MaxTokens        int                    `json:"maxTokens"`
+	SystemPrompt     string                 `json:"systemPrompt,omitempty"`
+	IncludeContext   string                 `json:"includeContext,omitempty"` // none, thisServer or allServers
+	Temperature      *float64               `json:"temperature,omitempty"`
+	StopSequences    []string               `json:"stopSequences,omitempty"`
+	ModelPreferences json.RawMessage        `json:"modelPreferences,omitempty"`
+	Metadata         json.RawMessage        `json:"metadata,omitempty"`
+	Tools            json.RawMessage        `json:"tools,omitempty"`      // an array; the client must have declared sampling.tools
+	ToolChoice       json.RawMessage        `json:"toolChoice,omitempty"` // likewise
+}
+
+// SamplingMessage is a message to a model, or of one.
+type SamplingMessage struct {
+	Role    string   `json:"role"` // user or assistant
+	Content Contents `json:"content"`
+}
+
+// SamplingResult is the answer to sampling/createMessage. 2025-11-25
+// client/sampling#creating-messages.
+type SamplingResult struct {
+	Role       string   `json:"role"`
+	Content    Contents `json:"content"`
+	Model      string   `json:"model"`
+	StopReason string   `json:"stopReason,omitempty"` // such as endTurn or maxTokens
+}
+
+// Contents is what a message to a model holds. On the wire one Content stands alone,
+// and several form an array.
+type Contents []Content
+
+// MarshalJSON returns one Content, or an array.
+func (c Contents) MarshalJSON() ([]byte, error) {
+	if len(c) == 1 {
+		return c[0].MarshalJSON()
+	}
+	return appendContents(nil, c)
+}
+
+// UnmarshalJSON reads one Content, or an array.
+func (c *Contents) UnmarshalJSON(text []byte) error {
+	if text[0] == '[' {
+		return json.Unmarshal(text, (*[]Content)(c))
+	}
+	*c = make(Contents, 1)
+	return json.Unmarshal(text, &(*c)[0])
+}
+
+// RootsResult is the answer to roots/list. 2025-11-25 client/roots#listing-roots.
+type RootsResult struct {
+	Roots array[Root] `json:"roots"`
+}
+
+// Root is a folder that a client lets a server work in.
+type Root struct {
+	URI  string `json:"uri"` // file://…
+	Name string `json:"name,omitempty"`
+}
+
+// InputRequiredResult is the result that a modern client gets for an
+// InputRequired. 2026-07-28 basic/patterns/mrtr.
+type InputRequiredResult struct {
+	ResultType    json.RawMessage `json:"resultType,omitempty"`    // "input_required"
+	InputRequests json.RawMessage `json:"inputRequests,omitempty"` // an object: each InputRequest by its key
+	RequestState  json.RawMessage `json:"requestState,omitempty"`  // comes back as it is
+}
+
+// RetryParams are what a modern client adds to the params of a call that it
+// makes again with the answers. 2026-07-28 basic/patterns/mrtr.
+type RetryParams struct {
+	InputResponses json.RawMessage `json:"inputResponses,omitempty"` // an object of objects, by key
+	RequestState   *string         `json:"requestState,omitempty"`   // as it was in the result
+}
+
 // ---- Questions to the user, in either era ----
 //
 // A handler asks by returning an InputRequired. What happens then:
@@ -2525,6 +2112,30 @@ func uniqueMembers(name string, object json.RawMessage) (map[string]json.RawMess
 		members[string(member)] = value
 	}
 	return members, nil
+}
+
+// ---- Subscriptions ----
+
+// ResourceParams are the params of resources/subscribe, resources/unsubscribe
+// and notifications/resources/updated. 2025-11-25
+// server/resources#subscriptions.
+type ResourceParams struct {
+	URI string `json:"uri"`
+}
+
+// ListenParams are the params of subscriptions/listen. 2026-07-28
+// basic/patterns/subscriptions.
+type ListenParams struct {
+	Notifications ListenFilter `json:"notifications"`
+}
+
+// ListenFilter says which changes a client wants to be told of, or is going to
+// be told of. 2026-07-28 basic/patterns/subscriptions.
+type ListenFilter struct {
+	PromptsListChanged    bool     `json:"promptsListChanged,omitempty"`
+	ResourceSubscriptions []string `json:"resourceSubscriptions,omitempty"` // URIs
+	ResourcesListChanged  bool     `json:"resourcesListChanged,omitempty"`
+	ToolsListChanged      bool     `json:"toolsListChanged,omitempty"`
 }
 
 // ---- Announcing changes ----
@@ -3923,6 +3534,404 @@ func (conn *connection) watchOne(ctx context.Context, method, uri string) error 
 		conn.watched[uri] = n
 	}
 	return nil
+}
+
+// ==== What both ends share ====
+
+// ---- Versions ----
+
+// versionsOrAll returns versions. If that is empty, it returns all versions there are.
+func versionsOrAll(versions []string) []string {
+	if len(versions) > 0 {
+		return versions
+	}
+	var all []string
+	for _, r := range Revisions {
+		all = append(all, r.Version)
+	}
+	return all
+}
+
+// legacyOf returns those of versions that begin with initialize. An empty list stands
+// for all versions.
+func legacyOf(versions []string) []string {
+	return slices.DeleteFunc(slices.Clone(versionsOrAll(versions)), func(v string) bool { return revision(v).Modern })
+}
+
+// firstOfEra returns the first of versions that belongs to an era; "": none does.
+func firstOfEra(versions []string, modern bool) string {
+	for _, v := range versions {
+		if rev := revision(v); rev.Version != "" && rev.Modern == modern {
+			return v
+		}
+	}
+	return ""
+}
+
+// ---- Errors ----
+
+// The error codes of MCP: 2026-07-28 basic#error-codes.
+const (
+	CodeResourceNotFound = -32002 // until 2025-11-25; later it is CodeInvalidParams
+
+	// Of 2026-07-28:
+	CodeHeaderMismatch     = -32020 // an HTTP header is missing, malformed, or not what the body says
+	CodeMissingCapability  = -32021 // data.requiredCapabilities says what the client lacks
+	CodeUnsupportedVersion = -32022 // data.supported lists the versions that are served
+)
+
+// versionError returns the error for a version that is not served. It lists those
+// that are.
+func versionError(versions []string, version string) *Error {
+	data, _ := marshal(map[string]any{"supported": versions, "requested": fmt.Sprintf("%.200s", version)})
+	return &Error{Code: CodeUnsupportedVersion, Message: "Unsupported protocol version", Data: data}
+}
+
+// errorWithVersions returns an error that names our versions. They are also in the message:
+// a legacy client shows that, and it may be the only hint that its user gets.
+func errorWithVersions(versions []string, code int, reason string) *Error {
+	data, _ := marshal(map[string]any{"supported": versions})
+	return &Error{Code: code, Message: fmt.Sprintf("%s (versions served: %s)", reason, strings.Join(versions, ", ")), Data: data}
+}
+
+// missingMeta returns the error for a request that does not declare a field.
+func missingMeta(versions []string, field string) *Error {
+	return errorWithVersions(versions, CodeInvalidParams, "Invalid params: _meta lacks "+field)
+}
+
+// unknownName returns the error for a name that nothing has. 2026-07-28
+// server/tools#error-handling words it "Unknown tool: invalid_tool_name".
+func unknownName(kind, name string) *Error {
+	if name == "" {
+		return InvalidParams("the %s is missing or empty", kind)
+	}
+	return &Error{Code: CodeInvalidParams, Message: fmt.Sprintf("Unknown %s: %.500s", kind, name)}
+}
+
+// encode returns the params as JSON. It does without encoding/json, because that
+// would be a third of what an event costs.
+func (p ProgressParams) encode() encoded {
+	b := append(make([]byte, 0, len(p.ProgressToken)+80), `{"progressToken":`...)
+	b = append(b, p.ProgressToken...)
+	b = strconv.AppendFloat(append(b, `,"progress":`...), p.Progress, 'f', -1, 64)
+	if p.Total != 0 {
+		b = strconv.AppendFloat(append(b, `,"total":`...), p.Total, 'f', -1, 64)
+	}
+	if p.Message != "" {
+		b = appendString(append(b, `,"message":`...), p.Message)
+	}
+	return append(b, '}')
+}
+
+// ---- Which era a message belongs to ----
+
+// metaParams are the params of any request: only _meta.
+type metaParams struct {
+	Meta json.RawMessage `json:"_meta,omitempty"`
+}
+
+// metaOnce is what Message.Meta returns. A message keeps it, so that its _meta is
+// read only once.
+type metaOnce struct {
+	meta Meta
+	err  error
+}
+
+// Meta reads the _meta of a request. If something in it is wrong, Meta returns
+// an *Error, and what could be read: the version is known then. The second call
+// returns what the first has read. Meta is for one goroutine at a time.
+func (m *Message) Meta() (Meta, error) {
+	if len(m.Params) == 0 || m.Params[0] != '{' {
+		return Meta{}, nil
+	}
+	if m.parsed == nil {
+		once := new(metaOnce)
+		once.err = once.meta.decode(m.Params)
+		m.parsed = once
+	}
+	once := m.parsed.(*metaOnce)
+	return once.meta, once.err
+}
+
+// decode reads the _meta of params.
+func (meta *Meta) decode(params json.RawMessage) error {
+	var p metaParams
+	switch err := Bind(params, &p); {
+	case err != nil:
+		return paramsError(err, "param")
+	case p.Meta == nil:
+		return nil
+	case p.Meta[0] != '{':
+		return InvalidParams("_meta must be one object")
+	}
+	err := Bind(p.Meta, meta)
+	if meta.ClientInfo != nil {
+		meta.ClientInfo.Icons = nil
+	}
+	_, isToken := parseID(meta.ProgressToken) // which is a string or an integer, as an id is
+	switch {
+	case err != nil:
+		return InvalidParams("_meta: %v", err)
+	case meta.ClientInfo != nil && !meta.ClientInfo.isWhole():
+		return InvalidParams("_meta: '%s' needs a name and a version", metaClientInfo)
+	case meta.ClientCapabilities != nil && meta.ClientCapabilities[0] != '{':
+		return InvalidParams("_meta: '%s' has the wrong type", metaCapabilities)
+	case meta.LogLevel != nil && *meta.LogLevel == "":
+		return unknownName("log level", "")
+	case meta.ProgressToken != nil && !isToken:
+		return InvalidParams("_meta: 'progressToken' %s", mustBeID)
+	}
+	return nil
+}
+
+// mcpProtocol is the protocol of MCP: it remembers what a legacy client has said in
+// initialize, and decides for each request which era it belongs to.
+type mcpProtocol struct {
+	mu       sync.Mutex // guards the fields below
+	revision Revision   // the zero Revision: nothing was agreed on yet
+	meta     Meta
+	ready    bool // the client has sent notifications/initialized
+}
+
+// Serve is ServeConn for MCP: it answers the requests of the client at the other
+// end of c until that hangs up, or until ctx ends. h is a *Server, or a Handler
+// that passes requests on to one. The values of ctx are in the context of each
+// handler.
+func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
+	return serveConn(ctx, c, h, new(mcpProtocol), log)
+}
+
+// Open is OpenConn for MCP. It does not find out what the server speaks, and sends
+// no initialize: Client does.
+func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
+	return openConn(ctx, c, h, new(mcpProtocol), log)
+}
+
+// setHandshake stores what a legacy request does not say: the version that was
+// agreed on, and the rest of a Meta.
+func (p *Peer) setHandshake(rev Revision, meta Meta) {
+	m := p.protocol.(*mcpProtocol)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.revision, m.meta, m.ready = rev, meta, false
+}
+
+// remembered returns what setHandshake has stored. The zero Revision means that
+// nothing is remembered yet.
+func (p *Peer) remembered() (Revision, Meta) { return p.protocol.(*mcpProtocol).get() }
+
+func (m *mcpProtocol) get() (Revision, Meta) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.revision, m.meta
+}
+
+// setLogLevel changes the level that is remembered.
+func (m *mcpProtocol) setLogLevel(level string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.meta.LogLevel = &level
+}
+
+// setReady notes that the client has sent notifications/initialized.
+func (m *mcpProtocol) setReady() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ready = true
+}
+
+func (m *mcpProtocol) isReady() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ready
+}
+
+// whenEnded sets the function that runs when the conversation ends. It returns false if the
+// conversation has ended already. With a function of the context, an idle session would
+// take a third more memory.
+func (p *Peer) whenEnded(f func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.onEnd = f
+	return p.ctx.Err() == nil
+}
+
+// expects reports whether a call waits to which the protocol has given this key.
+func (p *Peer) expects(key ID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.calls {
+		if c.key == key {
+			return true
+		}
+	}
+	return false
+}
+
+// fail ends the call with this id.
+func (p *Peer) fail(id ID, err error) {
+	if c := p.removeCall(id); c != nil {
+		c.response <- &Message{unusable: err}
+	}
+}
+
+// calling returns the request of ours that has this id; nil: none waits.
+func (p *Peer) calling(id ID) *Message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.calls[id]; c != nil {
+		return c.request
+	}
+	return nil
+}
+
+// admit fills in the revision and the Meta that are remembered. On a server it
+// refuses a batch if the revision has no batches. A client takes any array:
+// otherwise a response in it would be lost.
+func (m *mcpProtocol) admit(in Payload, base *Exchange) (asArray bool, refused string) {
+	facts := base.facts()
+	rev, meta := m.get()
+	if rev.Version != "" {
+		facts.revision = rev
+	}
+	facts.meta = meta
+	if !facts.revision.ServerRequests {
+		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC
+		// requests to stdout."
+		base.cannotCall = true
+	}
+	if !in.Batch {
+		return false, ""
+	}
+	if !base.owner.weAreClient {
+		refused = refuseBatch(in, facts.revision)
+	}
+	return facts.revision.Batches, refused
+}
+
+// refuseBatch returns the reason why a batch is not taken at all; "": it is. Only
+// 2025-03-26 has batches. Its basic/lifecycle says that initialize "MUST NOT be
+// part of a JSON-RPC batch", and its transports#sending-messages-to-the-server
+// that a batch has "one or more requests and/or notifications", or only
+// responses.
+func refuseBatch(in Payload, rev Revision) (reason string) {
+	responses := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response })
+	others := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method != "" })
+	switch {
+	case !rev.Batches:
+		return "no batches in " + cmp.Or(rev.Version, "this revision")
+	case in.hasRequest("initialize"):
+		return "initialize in a batch"
+	case responses && others:
+		return "requests and responses in one batch"
+	}
+	return ""
+}
+
+// hasRequest reports whether the payload holds a request for method.
+func (p Payload) hasRequest(method string) bool {
+	return slices.ContainsFunc(p.Messages, func(m *Message) bool { return m.Method == method && m.Kind() == Request })
+}
+
+// beginRequest decides which era a request belongs to, and fills in what it says
+// about its sender.
+func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
+	facts := x.facts()
+	if in.Batch { // its messages share the mcpFacts that admit has filled in; each needs its own
+		own := *facts
+		facts, x.protocolData = &own, &own
+	}
+	meta, err := x.Request.Meta()
+	rev := revision(meta.ProtocolVersion)
+	// Only the modern era declares a version in _meta, so an unknown one counts as
+	// modern. A legacy version says nothing new.
+	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
+	switch {
+	case x.owner.weAreClient && facts.revision.Modern:
+		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC
+		// responses"
+		x.owner.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
+		return errIgnored
+	case err != nil:
+		return err
+	case modern && in.Batch:
+		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in " + cmp.Or(rev.Version, meta.ProtocolVersion)}
+	case modern:
+		facts.revision, facts.meta = rev, meta
+		x.Peer = nil // a modern client is never sent requests
+	default:
+		facts.meta.ProgressToken = meta.ProgressToken
+		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
+	}
+	x.exclusive = x.Request.Method == "initialize" // what follows it depends on it
+	return nil
+}
+
+// takeNotification handles cancellations, and drops progress that no call waits for.
+func (m *mcpProtocol) takeNotification(x *Exchange) (handled bool) {
+	own := *x.facts() // the messages of a batch share the mcpFacts that admit has filled in
+	x.protocolData = &own
+	switch x.Request.Method {
+	case "notifications/cancelled":
+		m.cancel(x)
+		return true
+	case "notifications/progress":
+		var p ProgressParams
+		_ = Bind(x.Request.Params, &p)
+		token, ok := parseID(p.ProgressToken)
+		if !ok || !x.owner.expects(token) {
+			x.owner.log.Debug("progress of nothing that we wait for", "params", brief(x.Request.Params))
+			return true
+		}
+	}
+	return false
+}
+
+// errSubscriptionEnded is the error of subscriptions/listen when the server has
+// ended the subscription.
+var errSubscriptionEnded = errors.New("the server has ended the subscription")
+
+// cancel takes in notifications/cancelled. 2025-11-25 basic/utilities/cancellation:
+// one for a request that is unknown or finished, and one that is malformed, is
+// ignored; initialize is not to be cancelled.
+func (m *mcpProtocol) cancel(x *Exchange) {
+	var p CancelledParams
+	_ = Bind(x.Request.Params, &p)
+	id, ok := parseID(p.RequestID)
+	if !ok {
+		return
+	}
+	cancelled := x.owner.cancelServed(id, func(x *Exchange) bool { return x.Request.Method != "initialize" })
+	rev, _ := m.get()
+	switch {
+	case cancelled != nil:
+		x.owner.log.Debug("cancelled", "method", brief(cancelled.Request.Method), "id", brief(id.String()), "reason", brief(p.Reason))
+	case x.owner.weAreClient && rev.Modern:
+		// 2026-07-28 basic/patterns/cancellation: that of a server "MUST reference
+		// a subscriptions/listen request, to terminate that subscription stream"
+		if call := x.owner.calling(id); call != nil && call.Method == "subscriptions/listen" {
+			x.owner.fail(id, errSubscriptionEnded)
+		}
+	}
+}
+
+// callKey returns the progress token of a call.
+func (m *mcpProtocol) callKey(call *Message) ID {
+	meta, _ := call.Meta()
+	token, _ := parseID(meta.ProgressToken)
+	return token
+}
+
+// abandoned returns the notifications/cancelled for a call. 2025-11-25
+// basic/utilities/cancellation: "The initialize request MUST NOT be cancelled by
+// clients". A server/discover that takes too long is followed by initialize, and
+// not cancelled either.
+func (m *mcpProtocol) abandoned(call *Message, why error) *Message {
+	if call.Method == "initialize" || call.Method == "server/discover" {
+		return nil
+	}
+	cancelled, _ := NewRequest(ID{}, "notifications/cancelled", CancelledParams{Reason: why.Error(), RequestID: json.RawMessage(call.ID.text)})
+	return cancelled
 }
 
 // ==== Bounds and protection ====
