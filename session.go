@@ -364,7 +364,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	}
 	result, err := s.run(ctx, x, h)
 	if err != nil {
-		return nil, permitted(x.Revision(), err)
+		return nil, err
 	}
 	return s.complete(x, result)
 }
@@ -375,7 +375,7 @@ func (s *Server) run(ctx context.Context, x *Exchange, h HandlerFunc) (any, erro
 	if need, isQuestion := result.(asker); isQuestion && err == nil {
 		return need.ask(ctx, s, x, h)
 	}
-	return result, err
+	return result, permitted(x.Revision(), err)
 }
 
 // discover returns the result of server/discover.
@@ -692,22 +692,30 @@ func (s *Server) refuseVersion(method, version string) *Error {
 	return versionError(s.versions, version)
 }
 
-// permitted returns an error of a handler with a code that may be sent.
+// permitted returns an error of a handler with a code that may be sent. A handler may
+// pass on the Error of another server. With some codes, a client would take that for a
+// refusal of its own request, and might send the call again.
 // 2026-07-28 basic#error-codes: a server "MUST NOT emit" a code of the
 // specification's range that is not defined, nor those of earlier revisions for
 // a resource that is not found and for a URL that is to be visited.
 func permitted(rev Revision, err error) error {
+	fault, _ := errors.AsType[*Error](err)
+	if fault == nil {
+		return err
+	}
 	const lastReserved = -32099 // the codes from -32020 on are for the specification, and CodeUnsupportedVersion is the last one it defines
-	code := codeOf(err)
+	code := fault.Code
+	refuses := slices.Contains([]int{CodeParseError, CodeInvalidRequest, CodeHeaderMismatch, CodeUnsupportedVersion}, code)
+	isUndefined := code >= lastReserved && code < CodeUnsupportedVersion
 	switch {
+	case refuses, rev.Modern && isUndefined:
+		code = CodeInternalError
 	case code == CodeResourceNotFound:
 		code = rev.ResourceNotFound
-	case code < lastReserved || code >= CodeUnsupportedVersion:
-		return err
-	default:
-		code = CodeInternalError
 	}
-	fault, _ := errors.AsType[*Error](err)
+	if code == fault.Code {
+		return err
+	}
 	return &Error{Code: code, Message: fault.Message, Data: fault.Data}
 }
 
@@ -1334,7 +1342,7 @@ func (a array[T]) MarshalJSON() ([]byte, error) {
 //	a ToolResult                  that result, before 2025-06-18 without its StructuredContent
 //	an InputRequired              the questions; run is called again with the answers
 //	any other value               its JSON as a text and, if it is an object, as structuredContent, from 2025-06-18 on
-//	an *Error                     that error: the request itself was wrong
+//	an *Error, or what wraps one  that *Error: the request itself was wrong
 //	any other error               a result with isError and the text of the error, which the model reads
 //	what JSON cannot hold         CodeInternalError
 //
@@ -1442,6 +1450,8 @@ func toolResult(x *Exchange, result any) (any, error) {
 	switch result := result.(type) {
 	case asker:
 		return result, nil
+	case error:
+		return nil, fmt.Errorf("a tool has returned an error as its result: %w", result)
 	case nil:
 	case string:
 		full.Content = []Content{TextContent(result)}
