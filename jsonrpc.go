@@ -150,8 +150,8 @@ func NewRequest(id ID, method string, params any) (*Message, error) {
 
 // NewResponse returns the response to the request with this id. If err is nil, the
 // response carries result, which must encode to a JSON object; nil becomes {}. An
-// err that is not an *Error becomes one with CodeInternalError. A result that
-// cannot be encoded becomes such an error, too.
+// err that is not an *Error, and wraps none, becomes one with CodeInternalError. A result
+// that cannot be encoded becomes such an error, too.
 func NewResponse(id ID, result any, err error) *Message {
 	var raw json.RawMessage
 	if err == nil {
@@ -378,8 +378,8 @@ func (m *Message) appendStart(b []byte) []byte {
 // Handler answers requests, and takes in notifications.
 //
 // For a request it returns a result that encodes to a JSON object, or an error.
-// An *Error is sent as it is. The text of any other error becomes the message of
-// a CodeInternalError, so it must not contain secrets. For a notification only the error
+// An *Error is sent as it is, also if the error only wraps it. The text of any other error
+// becomes the message of a CodeInternalError, so it must not contain secrets. For a notification only the error
 // counts, and it is only logged.
 //
 // ctx ends when the request is cancelled, or when the conversation ends: on a
@@ -1254,10 +1254,17 @@ func (p *Peer) awaitReader(ctx context.Context) error {
 		return ctx.Err()
 	}
 	returned, isNotification := ctx.Value(readerKey{p}).(chan struct{})
-	if isNotification && !closedWithin(graceAtEnd, returned) {
+	if !isNotification {
+		return nil
+	}
+	select {
+	case <-returned:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(graceAtEnd):
 		return errNothingIsRead
 	}
-	return nil
 }
 
 // readerKey is the key of a channel in the context of the handler of a notification. The
@@ -1745,7 +1752,7 @@ func (o *Object) encode() encoded {
 	if len(o.text) == 0 {
 		return encoded("{}")
 	}
-	return append(o.text, '}')
+	return append(slices.Clip(o.text), '}') // into new memory: more may be added to the object, and another goroutine may encode it, too
 }
 
 // ==== Bounds and protection ====

@@ -2695,6 +2695,11 @@ func TestObjectIsEncoded(t *testing.T) {
 			t.Errorf("%T: %s %v", v, raw, err)
 		}
 	}
+	before, _ := o.MarshalJSON()
+	o.Add("b", []byte("2"))
+	if after, _ := o.MarshalJSON(); string(before) != `{"a":1}` || string(after) != `{"a":1,"b":2}` {
+		t.Errorf("%s, and with one more member %s", before, after)
+	}
 }
 
 // A Handler that embeds a Server has its marks, so the fields of the header are checked.
