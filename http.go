@@ -1269,10 +1269,10 @@ func (c *httpConn) Read() (Payload, error) {
 // Write POSTs a payload, and waits for the status. A response in JSON is read
 // before Write returns. A stream has a goroutine of its own.
 func (c *httpConn) Write(ctx context.Context, out Payload) error {
-	first := out.Messages[0]
-	if out.Batch && first.Kind() != Response {
+	if out.Batch && (len(out.Messages) == 0 || out.Messages[0].Kind() != Response) {
 		return errors.New("only answers are sent as a batch")
 	}
+	first := out.Messages[0]
 	if first.Method == "notifications/cancelled" && c.cancelPost(first) {
 		return nil
 	}
