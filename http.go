@@ -73,8 +73,9 @@ package main
 //	                                                         result of the call)
 //	it belongs to none            the standalone stream;   the stream of a            it is dropped
 //	                                without a GET it is      subscriptions/listen
-//	                                dropped, after a cut
-//	                                it is kept
+//	                                dropped; after a cut
+//	                                it is kept, if the
+//	                                client knows an event
 //
 // Source: 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http;
 // 2026-07-28 basic/transports/streamable-http. Copy this file with jsonrpc.go,
@@ -397,9 +398,8 @@ var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
 // inSession dispatches a payload in a session. The handlers go on if the client
 // leaves: 2025-11-25 basic/transports#sending-messages-to-the-server,
 // "Disconnection SHOULD NOT be interpreted as the client cancelling its request."
-// So the context of the handlers does not end with the POST, but has the values of its
-// context. When a session ends, its Peer cancels the requests that it serves. A context
-// derived from that of the Peer would cost each session memory.
+// So the handlers use a context that has the values of the POST's and does not end with it.
+// When a session ends, its Peer cancels the requests that it serves.
 func (in *incoming) inSession(base Exchange) {
 	s := in.h.session(in.w, in.r, idOf(in.payload), base.Principal)
 	if s == nil {

@@ -38,7 +38,7 @@ package main
 //	answer        the response to a request, or all responses to a batch
 //	refusal       the error response to a message that no handler gets
 //	notification  a message that is never answered
-//	belongs to    a notification or a call that a handler sends while it serves a request belongs to that request
+//	belongs to    what a handler sends while it serves a request, a notification or a call, belongs to that request
 //	in flight     a request is in flight from the time it has come until its response is written
 //	exclusive     a request is exclusive if nothing more is read before it is answered: in MCP, initialize
 //	cancel        to end the context of a request, because its sender does not want the response
@@ -379,8 +379,8 @@ func (m *Message) appendStart(b []byte) []byte {
 //
 // For a request it returns a result that encodes to a JSON object, or an error.
 // An *Error is sent as it is, also if the error only wraps it. The text of any other error
-// becomes the message of a CodeInternalError, so it must not contain secrets. For a notification only the error
-// counts, and it is only logged.
+// becomes the message of a CodeInternalError, so it must not contain secrets. For a
+// notification only the error counts, and it is only logged.
 //
 // ctx ends when the request is cancelled, or when the conversation ends: on a
 // server up to five seconds after the peer has hung up. See ServeConn.
@@ -390,11 +390,11 @@ func (m *Message) appendStart(b []byte) []byte {
 //
 // With a Conn, notifications are handled one at a time, in the order in which they were
 // sent, on the goroutine that reads. On a server over HTTP, each POST has a goroutine of its
-// own. A handler of a notification must not take long. It
-// must not call the peer: the response would not be read. Peer.Call and Client.Call
-// with the context of this handler fail after a second. Start a goroutine for such a
-// call. If both ends send notifications from such handlers, start a goroutine for that,
-// too: Notify may have to wait until the peer reads.
+// own. A handler of a notification must not take long. It must not call the peer: it runs
+// on the only goroutine that could read the response. Peer.Call and Client.Call with the
+// context of this handler fail after a second. Start a goroutine for such a call. If both
+// ends send notifications from such handlers, start a goroutine for that, too: Notify may
+// have to wait until the peer reads.
 //
 // If a handler of a request panics, the request is answered with a CodeInternalError.
 // The panic and its stack are logged, by slog.Default if there is no other log.
@@ -423,7 +423,8 @@ type Exchange struct {
 	// Peer is the sender of the request. A handler uses it for messages that do not
 	// belong to the request. It is nil if the sender takes no such messages: every
 	// modern request of MCP stands alone. Notify and Call of a nil Peer return
-	// ErrNoServerRequests. A nil Peer is no key for a client: it stands for many.
+	// ErrNoServerRequests. A nil Peer must not be the key of a map: all modern clients share
+	// it.
 	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has
 	// authenticated one. A Handler that passes the request on may set it. A
@@ -563,7 +564,7 @@ type Conn interface {
 	// Write sends a payload. Several goroutines call it at the same time. If ctx
 	// ends in the middle of it, Write returns ctx.Err(), and the rest is still
 	// sent, before the next payload. If the peer cannot have read the payload, the
-	// error may wrap ErrNotSent. If the conversation has ended, it wraps ErrClosed.
+	// error may wrap ErrNotSent. If the conversation has ended, it may wrap ErrClosed.
 	Write(ctx context.Context, p Payload) error
 	// Close makes Read return, if that is possible: a Read of standard input ends
 	// only with the input or the process. Close may be called more than once.

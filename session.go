@@ -123,10 +123,10 @@ type Revision struct {
 // them: the modern ones first, and in each era the newest first. The legacy ones are
 // those that begin with initialize. Each line of a row has what came with one version.
 //
-// To add a revision, add a row, in this file or from an init function of your own: a
-// modern one above all legacy ones, and a legacy one above all legacy ones that it is to be
-// preferred to. A modern revision has no batches, whatever its row says. In mcpwire itself,
-// testdata/cases/README.md says what else follows from a row.
+// To add a revision, add a row, in this file or from an init function of your own. Keep the
+// order: the modern ones first, and the newest first within each era. A modern revision has
+// no batches, whatever its row says. In mcpwire itself, testdata/cases/README.md says what
+// else follows from a row.
 var Revisions = []Revision{
 	{
 		Version: "2026-07-28", Modern: true, ResourceNotFound: CodeInvalidParams,

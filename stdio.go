@@ -85,9 +85,8 @@ type lineConn struct {
 	w         io.Writer
 	maxLine   int
 	closeOnce func() error // calls closeStream the first time; returns the same error each time
-	// writeLock is a lock for writing. To put a value in is to lock, and waits while
-	// another value is in; to take it out is to unlock. A Mutex would not do, because a
-	// context cannot end the wait for it.
+	// writeLock is a lock for writing: sending to the channel locks, and receiving from it
+	// unlocks. Unlike the wait for a Mutex, this wait can be ended by a context.
 	writeLock chan struct{}
 	writeErr  error // the error of w, after which nothing more is written; writeLock guards it
 }
