@@ -248,27 +248,27 @@ type incoming struct {
 	w           http.ResponseWriter
 	r           *http.Request
 	payload     Payload
-	acceptsJSON bool     // the client accepts JSON
-	mayStream   bool     // the response may become a stream
-	isBatch     bool     // the answers form one array
-	revision    Revision // of the request, if the request says it
-	session     *Session // nil: there is none, so a client that leaves cancels
-	stream      *Stream  // of the response
-	taken       int      // bytes in use, of the body
-	requests    int      // that get an answer; what is no message gets one, too
-	places      *counter // counts the requests while they run; nil: they are not counted
-	whenHandled func()   // runs when the handlers have returned; nil: nothing does
-	opened      bool     // initialize has opened the session
-	fault       *Error   // of the last answer, when the stream has ended; nil: that is a result
+	acceptsJSON bool         // the client accepts JSON
+	mayStream   bool         // the response may become a stream
+	isBatch     bool         // the answers form one array
+	revision    Revision     // of the request, if the request says it
+	session     *Session     // nil: there is none, so a client that leaves cancels
+	stream      *Stream      // of the response
+	body        *reservation // the bytes of the body
+	requests    int          // that get an answer; what is no message gets one, too
+	places      *counter     // counts the requests while they run; nil: they are not counted
+	whenHandled func()       // runs when the handlers have returned; nil: nothing does
+	opened      bool         // initialize has opened the session
+	fault       *Error       // of the last answer, when the stream has ended; nil: that is a result
 }
 
 // post reads a payload, and answers it.
 func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
-	payload, taken, ok := h.readPayload(w, r, &h.used)
+	payload, body, ok := h.readPayload(w, r, &h.used)
 	if !ok {
 		return
 	}
-	in := &incoming{h: h, w: w, r: r, payload: payload, taken: taken}
+	in := &incoming{h: h, w: w, r: r, payload: payload, body: body}
 	in.payload.done = in.handled
 	in.acceptsJSON = accepts(r.Header["Accept"], "application/json")
 	in.mayStream = accepts(r.Header["Accept"], "text/event-stream")
@@ -294,7 +294,7 @@ func (in *incoming) reject(status int, fault *Error) {
 // handled gives back what the requests have used: the handlers have returned, or there are
 // none. It is called once, on the goroutine of the handlers or before that begins.
 func (in *incoming) handled() {
-	in.h.giveBack(&in.taken)
+	in.body.release()
 	in.places.give(in.requests)
 	if in.whenHandled != nil {
 		in.whenHandled()
@@ -456,22 +456,29 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	in.stream = in.h.newStream(in.session)
 	base.Header, base.Ending = in.r.Header, in.h.open.Done()
 	base.send, base.facts().disconnect = in.send, in.disconnect
-	charged := in.h.countResults(&base, in.payload.Batch, &in.taken)
+	results := in.h.countResults(&base, in.payload.Batch, in.body)
 	in.revision = base.facts().revision
 	in.requests = answersIn(in.payload)
 	if !in.takePlaces() {
 		return
 	}
-	if replies := p.dispatch(ctx, h, in.payload, base); replies != nil {
-		in.isBatch = replies.Batch
-		in.payload = Payload{} // the messages, and with them the body, go when they are handled
-		in.h.run(func() {
-			defer in.stream.end()
-			in.fault = in.h.answerOn(in.stream, replies, charged)
-		})
-		in.respond()
+	replies := p.dispatch(ctx, h, in.payload, base)
+	if replies == nil {
+		in.acknowledge()
 		return
 	}
+	in.isBatch = replies.Batch
+	in.payload = Payload{} // the messages, and with them the body, go when they are handled
+	in.h.run(func() {
+		defer in.stream.end()
+		in.fault = in.h.answerOn(in.stream, replies, results)
+	})
+	in.respond()
+}
+
+// acknowledge answers a POST for which no handler of a request runs: it brings notifications
+// or responses, or its requests came too late.
+func (in *incoming) acknowledge() {
 	damaged := slices.IndexFunc(in.payload.Messages, func(m *Message) bool { return m.unusable != nil })
 	id := idOf(in.payload)
 	switch {
@@ -565,7 +572,7 @@ func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan str
 		}
 		f := s.attachAt(in.w, 0, true)
 		return func() {
-			s.noteEnd() // it may have ended before it began
+			s.enlist() // it may have ended before it began
 			in.h.follow(s, f, in.r, &in.h.Guard)
 		}, nil
 	}
@@ -1668,7 +1675,7 @@ func (c *httpConn) readEvents(s *clientStream, resp *http.Response) error {
 	for {
 		e, err := events.next()
 		if err != nil {
-			s.noteEnd(isAlive, gotMessage || time.Since(began) > longStream)
+			s.noteResponse(isAlive, gotMessage || time.Since(began) > longStream)
 			return err
 		}
 		isNew := s.noteEvent(e)
@@ -1702,11 +1709,11 @@ func (s *clientStream) noteEvent(e Event) (isNew bool) {
 	return isNew
 }
 
-// noteEnd notes how a response has ended. The failures count anew after a response that has
+// noteResponse notes how a response has ended. The failures count anew after a response that has
 // brought a new message, or has lasted long: it was worth its GET. If it has brought only a
 // new id or a retry, the server has the client poll, as often as it likes: one more GET is
 // sent at least. The standalone stream has no end, so this is not for that.
-func (s *clientStream) noteEnd(isAlive, wasWorth bool) {
+func (s *clientStream) noteResponse(isAlive, wasWorth bool) {
 	switch {
 	case wasWorth:
 		s.failures = 0

@@ -2078,14 +2078,15 @@ func TestNoRoomForResults(t *testing.T) {
 	h.once.Do(h.prepare)
 	h.used.take(int(h.used.limit))
 	text := strings.Repeat("x", 2*countFrom)
-	for name, use := range map[string]func(taken *int) error{
-		"an answer":          func(taken *int) error { return h.use(len(text), taken) },
-		"a result":           func(taken *int) error { _, err := h.encode(map[string]string{"x": text}, taken); return err },
-		"a result of a size": func(taken *int) error { _, err := h.encode(ToolError("%s", text), taken); return err },
+	for name, use := range map[string]func(x *Exchange) error{
+		"an answer":          func(x *Exchange) error { return x.use(len(text)) },
+		"a result":           func(x *Exchange) error { _, err := x.encode(map[string]string{"x": text}); return err },
+		"a result of a size": func(x *Exchange) error { _, err := x.encode(ToolError("%s", text)); return err },
 	} {
-		taken := 0
-		if err := use(&taken); err != error(errNoMemory) || taken != 0 || h.used.taken != h.used.limit {
-			t.Errorf("%s: %v, %d of %d", name, err, taken, h.used.taken-h.used.limit)
+		var x Exchange
+		results := h.countResults(&x, true, nil)
+		if err := use(&x); err != error(errNoMemory) || results.n != 0 || h.used.taken != h.used.limit {
+			t.Errorf("%s: %v, %d of %d", name, err, results.n, h.used.taken-h.used.limit)
 		}
 	}
 }
@@ -2098,7 +2099,7 @@ func TestFewAreEncoded(t *testing.T) {
 		var now, most atomic.Int32
 		var all sync.WaitGroup
 		for range 4 * cap(h.encoders) {
-			all.Go(func() { _, _ = h.encode(slowResult{&now, &most}, new(int)) })
+			all.Go(func() { _, _ = h.encode(slowResult{&now, &most}, &reservation{of: &h.used}) })
 		}
 		all.Wait()
 		if n := int(most.Load()); n != cap(h.encoders) {

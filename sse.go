@@ -194,7 +194,7 @@ type Stream struct {
 	used      *counter      // bytes of events that are not written
 	kept      *counter      // bytes of events that are kept
 	session   *Session      // nil: the stream belongs to none
-	place     *list.Element // in Sessions.endedStreams, whose mutex guards it; nil: it is not there
+	element   *list.Element // in Sessions.endedStreams, whose mutex guards it; nil: it is not there
 
 	mu          sync.Mutex // guards the fields below
 	state       streamState
@@ -588,16 +588,16 @@ func (s *Stream) end() {
 	}
 	s.signal()
 	s.mu.Unlock()
-	s.noteEnd()
+	s.enlist()
 }
 
-// noteEnd tells the table of sessions that a stream has begun and ended.
-func (s *Stream) noteEnd() {
+// enlist tells the table of sessions that a stream has begun and ended.
+func (s *Stream) enlist() {
 	s.mu.Lock()
 	isOver := s.state != fresh && !s.endTime.IsZero()
 	s.mu.Unlock()
 	if isOver && s.session != nil {
-		s.session.table.noteEnded(s)
+		s.session.table.enlistEnded(s)
 	}
 }
 
@@ -843,17 +843,17 @@ func (s *Session) addStream(stream *Stream) {
 	s.streams[stream.id] = stream
 }
 
-// noteEnded notes that the stream of a POST has ended. A client may come back for it, so it
+// enlistEnded notes that the stream of a POST has ended. A client may come back for it, so it
 // is forgotten later. But the streams that go on need room for what they keep. So when only
 // a quarter of that is left, the streams that have ended are forgotten, the oldest first.
-func (ss *Sessions) noteEnded(stream *Stream) {
+func (ss *Sessions) enlistEnded(stream *Stream) {
 	ss.mu.Lock()
 	isKnown := stream.session.streams[stream.id] == stream // otherwise it is that of a GET, or its session is over
 	switch {
 	case isKnown && stream.keep == 0:
 		stream.session.removeStream(stream)
-	case isKnown && stream.place == nil:
-		stream.place = ss.endedStreams.PushBack(stream)
+	case isKnown && stream.element == nil:
+		stream.element = ss.endedStreams.PushBack(stream)
 	}
 	ss.mu.Unlock()
 	ss.forgetEnded(func(oldest *Stream) bool {
@@ -885,8 +885,8 @@ func (s *Session) removeStream(stream *Stream) {
 	if len(s.streams) == 0 {
 		s.streams = nil
 	}
-	if stream.place != nil {
-		s.table.endedStreams.Remove(stream.place)
+	if stream.element != nil {
+		s.table.endedStreams.Remove(stream.element)
 	}
 }
 
@@ -1106,35 +1106,34 @@ func (h *service) follow(s *Stream, f *follower, r *http.Request, g *Guard) {
 }
 
 // answerOn runs the handlers of a payload, and sends their answers on a stream. There each
-// answer counts anew: charged, which is what its result has in use, is given back before.
-// fault is the Error of the last answer; nil: that is a result.
-func (h *service) answerOn(s *Stream, replies *responder, charged *int) (fault *Error) {
+// answer counts anew, so the bytes of its result are given back before. fault is the Error
+// of the last answer; nil: that is a result.
+func (h *service) answerOn(s *Stream, replies *responder, results *reservation) (fault *Error) {
 	defer replies.release()
-	defer h.giveBack(charged) // a request that was cancelled has no answer
+	defer results.release() // a request that was cancelled has no answer
 	replies.serve(func(m *Message) {
-		h.giveBack(charged)
+		results.release()
 		fault = s.sendAnswer(m)
 	})
 	return fault
 }
 
-// countResults lets the Exchanges of a payload count their results. The body, whose bytes are
-// taken, is not needed any more when the result of its only request is encoded. A batch needs
-// its body longer. charged is what the last result has in use.
-func (h *service) countResults(base *Exchange, isBatch bool, taken *int) (charged *int) {
-	charged = taken
+// countResults lets the Exchanges of a payload count their results, and returns what counts
+// them. The body is not needed any more when the result of its only request is encoded, so
+// its reservation is used again. A batch needs its body longer.
+func (h *service) countResults(base *Exchange, isBatch bool, body *reservation) (results *reservation) {
+	results = body
 	if isBatch {
-		charged = new(int)
+		results = &reservation{of: &h.used}
 	}
-	base.use = func(n int) error { return h.use(n, charged) }
-	base.encode = func(result any) (json.RawMessage, error) { return h.encode(result, charged) }
-	return charged
-}
-
-// giveBack gives back bytes in use. Only one goroutine has them at a time.
-func (h *service) giveBack(taken *int) {
-	h.used.give(*taken)
-	*taken = 0
+	base.use = func(n int) error {
+		if !results.add(counted(n)) {
+			return errNoMemory
+		}
+		return nil
+	}
+	base.encode = func(result any) (json.RawMessage, error) { return h.encode(result, results) }
+	return results
 }
 
 // close ends a handler and its sessions: see StreamableHandler.Close.
@@ -1270,13 +1269,13 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 	if isOpen {
 		defer h.requests.Done()
 	}
-	in, taken, ok := h.readPayload(w, r, &h.used)
+	in, body, ok := h.readPayload(w, r, &h.used)
 	if !ok {
 		return
 	}
 	places := 0
 	in.done = func() {
-		h.used.give(taken)
+		body.release()
 		h.running.give(places)
 	}
 	n, first := answersIn(in), in.Messages[0]
@@ -1295,16 +1294,16 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 		h.refuse(w, r, http.StatusServiceUnavailable, idOf(in), errBusy.Message)
 	default:
 		places = n
-		h.handOn(w, r, in, s, &taken)
+		h.handOn(w, r, in, s, body)
 		return
 	}
 	in.done()
 }
 
 // handOn lets the Peer of a conversation take in a payload, and runs its handlers.
-func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, s *Session, taken *int) {
+func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, s *Session, body *reservation) {
 	base := Exchange{Peer: s.Peer, Principal: s.Owner, Header: r.Header, Ending: h.open.Done(), send: s.send}
-	charged := h.countResults(&base, in.Batch, taken)
+	results := h.countResults(&base, in.Batch, body)
 	answer := s.Peer.dispatch(context.WithoutCancel(r.Context()), HandlerFunc(h.handle), in, base)
 	if answer == nil && answersIn(in) > 0 { // the conversation has ended meanwhile
 		h.refuse(w, r, http.StatusNotFound, idOf(in), "No such session")
@@ -1312,7 +1311,7 @@ func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, 
 	}
 	accepted(w)
 	if answer != nil {
-		h.run(func() { h.answerOn(s.standalone, answer, charged) })
+		h.run(func() { h.answerOn(s.standalone, answer, results) })
 	}
 }
 
@@ -2351,25 +2350,25 @@ func clearDeadlines(w http.ResponseWriter) {
 
 // readPayload reads the payload of a POST. If it returns false, it has answered the
 // request. It insists on application/json for safety: a browser lets every page
-// POST text/plain to every origin, without a preflight. The caller gives back the bytes
-// that readPayload has taken.
-func (g *Guard) readPayload(w http.ResponseWriter, r *http.Request, used *counter) (in Payload, taken int, ok bool) {
+// POST text/plain to every origin, without a preflight. The caller releases the bytes of
+// the body.
+func (g *Guard) readPayload(w http.ResponseWriter, r *http.Request, used *counter) (in Payload, body *reservation, ok bool) {
 	if !isMedia(r.Header.Get("Content-Type"), "application/json") {
 		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Type must be application/json")
-		return Payload{}, 0, false
+		return Payload{}, nil, false
 	}
 	coding := r.Header.Get("Content-Encoding")
 	if coding != "" && coding != "identity" {
 		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Encoding is not supported")
-		return Payload{}, 0, false
+		return Payload{}, nil, false
 	}
 	limit := g.maxBody()
-	counting := &countingReader{Reader: r.Body, used: used}
-	body, err := readBody(counting, r.ContentLength, limit)
+	body = &reservation{of: used}
+	text, err := readBody(&countingReader{Reader: r.Body, body: body}, r.ContentLength, limit)
 	if err == nil {
-		return Decode(body), counting.taken, true
+		return Decode(text), body, true
 	}
-	used.give(counting.taken)
+	body.release()
 	switch err {
 	case error(errNoMemory):
 		g.refuse(w, r, http.StatusServiceUnavailable, ID{}, errNoMemory.Message)
@@ -2378,7 +2377,7 @@ func (g *Guard) readPayload(w http.ResponseWriter, r *http.Request, used *counte
 	default:
 		g.refuse(w, r, http.StatusBadRequest, ID{}, "The body could not be read")
 	}
-	return Payload{}, 0, false
+	return Payload{}, nil, false
 }
 
 // several is how many of the largest bodies may be in use, with their answers.
@@ -2518,6 +2517,27 @@ func (c *counter) give(n int) {
 	c.taken -= int64(n)
 }
 
+// reservation is what one request has taken of a counter. One goroutine at a time uses it.
+type reservation struct {
+	of *counter
+	n  int
+}
+
+// add takes n more. It returns false, and takes nothing, if that is beyond the limit.
+func (r *reservation) add(n int) bool {
+	if !r.of.take(n) {
+		return false
+	}
+	r.n += n
+	return true
+}
+
+// release gives all back.
+func (r *reservation) release() {
+	r.of.give(r.n)
+	r.n = 0
+}
+
 const (
 	stall   = 30 * time.Second // how long one write may take, beside a second for each of these bytes
 	slowest = 64 << 10
@@ -2570,60 +2590,45 @@ func counted(n int) int {
 	return n
 }
 
-// encode encodes a result. From now on taken is the bytes of the result, instead of what it
-// was before: small calls may have large answers. A result that knows its size is counted
-// before it is encoded. Only a few of these are encoded at a time, because that needs several
-// times their memory.
-func (h *service) encode(result any, taken *int) (json.RawMessage, error) {
-	h.giveBack(taken)
+// encode encodes a result. From now on results has its bytes, instead of what it had
+// before: small calls may have large answers. A result that knows its size is counted before
+// it is encoded. Only a few of these are encoded at a time, because that needs several times
+// their memory.
+func (h *service) encode(result any, results *reservation) (json.RawMessage, error) {
+	results.release()
 	if r, ok := result.(interface{ textSize() int }); ok {
 		size := counted(r.textSize())
-		if !h.used.take(size) {
+		if !results.add(size) {
 			return nil, errNoMemory
 		}
-		*taken = size
 		if size > 0 {
 			h.encoders <- struct{}{}
 			defer func() { <-h.encoders }()
 		}
 	}
 	raw, err := marshalObject(result)
-	if more := counted(len(raw)) - *taken; more > 0 { // such as escapes, and embedded resources
-		if !h.used.take(more) {
-			return nil, errNoMemory
-		}
-		*taken += more
+	more := counted(len(raw)) - results.n // such as escapes, and embedded resources
+	if more > 0 && !results.add(more) {
+		return nil, errNoMemory
 	}
 	return raw, err
-}
-
-// use counts n more bytes of a request, until its result is encoded.
-func (h *service) use(n int, taken *int) error {
-	if !h.used.take(counted(n)) {
-		return errNoMemory
-	}
-	*taken += counted(n)
-	return nil
 }
 
 // countingReader reads a body, and takes its bytes while they come: a client may announce
 // much and send nothing. Each byte counts twice, because the handler decodes it.
 type countingReader struct {
 	io.Reader
-	used  *counter
-	read  int
-	taken int
+	body *reservation
+	read int
 }
 
 // Read returns errNoMemory if there is no room for what has come.
 func (r *countingReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	r.read += n
-	more := 2*counted(r.read) - r.taken
-	if !r.used.take(more) {
+	if !r.body.add(2*counted(r.read) - r.body.n) {
 		return 0, errNoMemory
 	}
-	r.taken += more
 	return n, err
 }
 
