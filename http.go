@@ -139,7 +139,9 @@ type StreamableHandler struct {
 	// none: each POST stands alone, GET and DELETE are refused, and no legacy
 	// client can be asked.
 	Sessions *Sessions
-	Versions []string // versions to offer, newest first: those of the Server; empty: all
+	// Versions are the versions to offer, newest first. Empty: those of Handler, if it is a
+	// Server or embeds one; otherwise all.
+	Versions []string
 	// HeaderParams returns the arguments of a tool that modern clients repeat in
 	// their header. ReadHeaderParams finds them in the inputSchema of the tool.
 	// HeaderParams is called for each modern tools/call, by several goroutines.
@@ -200,7 +202,11 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *StreamableHandler) prepare() {
 	h.service.prepare(&h.Guard, h.MaxRequests)
 	h.listening.limit = maxListeners
-	h.versions, h.legacy = versionsOrAll(h.Versions), legacyOf(h.Versions)
+	h.versions = versionsOrAll(h.Versions)
+	if server, ok := h.Handler.(interface{ offered() []string }); ok && len(h.Versions) == 0 {
+		h.versions = server.offered()
+	}
+	h.legacy = legacyOf(h.versions)
 	if server, ok := h.Handler.(interface{ HeaderParams(string) []HeaderParam }); ok && h.HeaderParams == nil {
 		h.HeaderParams = server.HeaderParams
 	}

@@ -585,7 +585,7 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 	o.guard.Log = log
 	o.guard.OriginsName = "-allow-origin"
 	o.guard.HostsName = "-allow-host"
-	mcp = &StreamableHandler{Handler: demo, Versions: demo.Versions, Guard: o.guard}
+	mcp = &StreamableHandler{Handler: demo, Guard: o.guard}
 	sse = &SSEHandler{Handler: demo, Guard: o.guard}
 	if o.token != "" {
 		mcp.Authenticate = o.bearer("/mcp")

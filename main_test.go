@@ -2717,6 +2717,15 @@ func TestEmbeddedServer(t *testing.T) {
 	}
 }
 
+// A handler offers what its Server offers: here a legacy client is told so, before it is asked for a session.
+func TestVersionsOfTheServer(t *testing.T) {
+	h := &StreamableHandler{Handler: &Server{Versions: []string{"2026-07-28"}}, Sessions: new(Sessions)}
+	v := visit(h, "POST", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`).answered()
+	if v.Code != 400 || !strings.Contains(v.Body.String(), `"supported":["2026-07-28"]`) {
+		t.Errorf("%d %s", v.Code, v.Body)
+	}
+}
+
 // A Server behind ServeConn says what is wrong.
 func TestServeConnOfMCP(t *testing.T) {
 	ours, theirs := Pipe()

@@ -572,7 +572,7 @@ func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64,
 
 // prepare fixes what clients are told.
 func (s *Server) prepare() {
-	s.versions = versionsOrAll(s.Versions)
+	s.versions = s.offered()
 	s.sealer = newSealer(s.StateKey)
 	s.info, _ = marshal(s.Info) // strings have no error
 	s.name, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
@@ -584,6 +584,9 @@ func (s *Server) prepare() {
 	defer s.mu.Unlock()
 	s.caps, s.prepared = caps, true
 }
+
+// offered returns the versions that are offered.
+func (s *Server) offered() []string { return versionsOrAll(s.Versions) }
 
 // capabilityOf maps the methods of MCP to the capability of the server that they belong
 // to. A Server that serves one of them declares the capability.
