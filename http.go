@@ -551,9 +551,18 @@ func (in *incoming) respond() {
 	}
 }
 
-// beginResponse decides what becomes of the response, and returns what writes it; nil: that is not
-// decided before something has changed. beginResponse is the only place that decides: the handlers
-// may send at the same time.
+// beginResponse decides what becomes of the response, and returns what writes it; nil: that is
+// not decided before something has changed.
+//
+//	                            the handlers run             they have returned
+//	answers alone are there     not decided; a stream        JSON; a stream if the client
+//	                            after a second               accepts nothing else
+//	another message is there    a stream                     a stream
+//	the client has gone         nothing is written           as above in a session, so that a stream
+//	                                                         is kept; otherwise nothing is written
+//
+// A client that does not accept a stream gets JSON when the handlers have returned.
+// beginResponse is the only place that decides: the handlers may send at the same time.
 func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan struct{}) {
 	s := in.stream
 	s.mu.Lock()

@@ -169,8 +169,8 @@ func (d *demo) echo(_ context.Context, x *Exchange, args echoArguments) (any, er
 	if repeat < 1 || repeat > maxEcho {
 		return nil, fmt.Errorf("'repeat' must be an integer from 1 to %d", maxEcho)
 	}
-	// Most texts need not be encoded to know that they fit: the JSON that we write is at
-	// most twice as long as the JSON that has come.
+	// Only a text that may be too long is encoded to see how long it is: JSON becomes at most
+	// twice as long when it is written anew.
 	limit := maxEcho / repeat
 	if len(args.Text) > limit || len(x.Request.Params) > limit/2 && jsonLength(args.Text) > limit {
 		return nil, fmt.Errorf("an echo has at most %d bytes as JSON", maxEcho)
