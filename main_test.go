@@ -1015,6 +1015,9 @@ func slowEvents(in []byte) (events []Event) {
 			e.Retry = time.Duration(max(ms.Int64(), 1)) * time.Millisecond
 		}
 	}
+	if e.Retry > 0 {
+		events = append(events, Event{ID: lastID, Retry: e.Retry})
+	}
 	return events
 }
 

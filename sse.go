@@ -1355,7 +1355,8 @@ func (e Event) isMessage() bool { return e.Type == "message" && len(e.Data) > 0 
 // ReadEvents returns the events that r holds. It reads from r only while the
 // caller ranges over them, which can be done once. If reading fails, the error is
 // yielded last; the end of r is no error. If an event has more than max bytes, the
-// error is ErrTooLarge. If r ends within an event, that event is dropped.
+// error is ErrTooLarge. If r ends within an event, that event is dropped; only its
+// Retry is still yielded, in an event without data.
 func ReadEvents(r io.Reader, max int) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		in := newEventReader(r, max)
@@ -1392,7 +1393,11 @@ func (in *eventReader) next() (Event, error) {
 	for {
 		line, err := in.readLine(in.max - len(e.Type) - len(e.ID) - len(e.Data))
 		switch {
-		case err != nil: // the standard drops an event that is cut off
+		case err != nil && err != ErrTooLarge && e.Retry > 0:
+			// The stream is cut off within this event. The standard drops the event,
+			// but a retry counts as soon as its line is read. The next call returns err.
+			return Event{ID: in.id, Retry: e.Retry}, nil
+		case err != nil:
 			return Event{}, err
 		case len(line) > 0:
 			e.readField(line)
