@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,11 +27,13 @@ type Loopback struct {
 	URL    string // for Transport.RedirectURL
 	show   func(authorizationURL string) error
 	server *http.Server
-	served sync.WaitGroup // the goroutine that serves
+	served sync.WaitGroup        // the goroutine that serves
+	login  atomic.Pointer[login] // that waits; nil: none
+}
 
-	mu     sync.Mutex      // guards the fields below
-	state  string          // of the login that waits; "": none
-	answer chan url.Values // takes one answer to it
+type login struct {
+	state  string
+	answer chan url.Values // has room for one
 }
 
 // NewLoopback listens at a free port. show shows a URL to the user. It must not wait
@@ -61,47 +64,32 @@ func (l *Loopback) Authorize(ctx context.Context, authorizationURL string) (url.
 	if err != nil || u.Query().Get("state") == "" {
 		return nil, errors.New("the authorization URL has no state")
 	}
-	answer := make(chan url.Values, 1)
-	l.wait(u.Query().Get("state"), answer)
-	defer l.wait("", nil)
+	waiting := &login{u.Query().Get("state"), make(chan url.Values, 1)}
+	l.login.Store(waiting)
+	defer l.login.Store(nil)
 	err = l.show(authorizationURL)
 	if err != nil {
 		return nil, err
 	}
 	select {
-	case values := <-answer:
+	case values := <-waiting.answer:
 		return values, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-func (l *Loopback) wait(state string, answer chan url.Values) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.state, l.answer = state, answer
-}
-
-// take answers the browser.
+// take gives an answer to the login that waits, once. Any web page can send a request to
+// 127.0.0.1: an answer with another state must not end the login.
 func (l *Loopback) take(w http.ResponseWriter, r *http.Request) {
-	if !l.offer(r.URL.Query()) {
+	waiting := l.login.Load()
+	answer := r.URL.Query()
+	if waiting == nil || answer.Get("state") != waiting.state || !l.login.CompareAndSwap(waiting, nil) {
 		http.Error(w, "No login waits for this.", http.StatusNotFound)
 		return
 	}
+	waiting.answer <- answer
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	_, _ = w.Write([]byte("You may close this page.\n"))
-}
-
-// offer gives an answer to the login that waits. Any web page can send a request to
-// 127.0.0.1: an answer with another state must not end the login.
-func (l *Loopback) offer(answer url.Values) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.state == "" || answer.Get("state") != l.state {
-		return false
-	}
-	l.answer <- answer // has room
-	l.state = ""
-	return true
 }

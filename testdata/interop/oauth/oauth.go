@@ -35,7 +35,7 @@
 //	a secret of one issuer for another     clients and refresh tokens belong to an issuer        register, getGrant
 //	an error that repeats a secret         only a code of the specification is shown             checkToken, errorCode
 //	logins without end                     two for a request, and a pause after a failure        RoundTrip, login
-//	answers without end                    bounds in bytes and in time                           readJSON, stayAtOrigin
+//	answers without end                    bounds in bytes and in time                           ask, bind, stayAtOrigin
 //
 // What remains: if an honest issuer sends no iss, an answer from it may be taken for
 // one from another issuer. And a Transport trusts the server in the choice of the
@@ -68,9 +68,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"code.dny.dev/ssrf"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 	"golang.org/x/sync/singleflight"
@@ -122,14 +122,15 @@ type Transport struct {
 	Timeout time.Duration // for a login, the user's part included; 0: five minutes
 
 	once   sync.Once
+	server *url.URL        // Server
 	local  bool            // Server is at a loopback address
 	pause  time.Duration   // after a failure, before the user is asked again
 	life   context.Context // until Close
 	end    context.CancelCauseFunc
-	logins singleflight.Group // one login for all requests that wait for it
+	logins singleflight.Group    // one login for all requests that wait for it
+	grant  atomic.Pointer[grant] // what the last successful login has brought; nil: none
 
-	mu         sync.Mutex              // guards the fields below
-	grant      *grant                  // what the last successful login has brought; nil: none
+	// These belong to the login that runs.
 	failure    error                   // of the last login; nil: it was successful
 	failed     time.Time               // when that was
 	registered map[string]Registration // clients that have registered themselves, by issuer
@@ -170,7 +171,10 @@ func (t *Transport) prepare() {
 	t.pause = 15 * time.Second
 	t.registered = map[string]Registration{}
 	server, err := url.Parse(t.Server)
-	t.local = err == nil && isLoopback(server)
+	if err != nil {
+		server = &url.URL{} // which no request goes to
+	}
+	t.server, t.local = server, isLoopback(server)
 }
 
 // Login logs the user in, if the server asks for that. It sends a ping without a
@@ -207,13 +211,12 @@ func (t *Transport) Close() {
 // that it answers with 401 or 403.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.once.Do(t.prepare)
-	if !t.owns(r.URL) || r.Header.Get("Authorization") != "" {
+	// 2026-07-28 basic/authorization#token-requirements: where the token may go.
+	if !covers(t.server, r.URL) || r.Header.Get("Authorization") != "" {
 		return t.base().RoundTrip(r)
 	}
 	for logins := 0; ; logins++ {
-		t.mu.Lock()
-		grant := t.grant
-		t.mu.Unlock()
+		grant := t.grant.Load()
 		resp, err := t.send(r, grant, logins > 0)
 		if err != nil {
 			return nil, err
@@ -238,13 +241,6 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, context.Cause(r.Context())
 		}
 	}
-}
-
-// owns reports whether the token may go to a URL. 2026-07-28
-// basic/authorization#token-requirements.
-func (t *Transport) owns(u *url.URL) bool {
-	server, err := url.Parse(t.Server)
-	return err == nil && covers(server, u)
 }
 
 // send sends a copy of a request, as a RoundTripper may not change the request.
@@ -302,31 +298,26 @@ func (t *Transport) mayHelp(asked *challenge, used *grant) bool {
 // does not run on the context of a request: a request with a short deadline must not stop
 // the login for which others wait.
 func (t *Transport) login(asked *challenge, used *grant) error {
-	t.mu.Lock()
-	before, failure := t.grant, t.failure
-	isRecent := time.Since(t.failed) < t.pause
-	t.mu.Unlock()
+	before := t.grant.Load()
 	switch {
 	case before != used: // there was a login since the request was sent
 		return nil
-	case failure != nil && isRecent:
-		return failure
+	case t.failure != nil && time.Since(t.failed) < t.pause:
+		return t.failure
 	case t.life.Err() != nil:
 		return errClosed
 	}
 	limit := cmp.Or(t.Timeout, 5*time.Minute)
 	ctx, cancel := context.WithTimeoutCause(t.life, limit, fmt.Errorf("no login within %v", limit))
 	defer cancel()
-	next, err := t.getGrant(ctx, asked, before)
+	next, err := t.getGrant(context.WithValue(ctx, oauth2.HTTPClient, t.client()), asked, before)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.failure, t.failed = err, time.Now()
 	if err == nil {
 		next.since = time.Now()
-		t.grant = next
+		t.grant.Store(next)
 	}
 	return err
 }
@@ -335,6 +326,15 @@ func (t *Transport) login(asked *challenge, used *grant) error {
 // be nil. All metadata are read again each time, because a server may move to another
 // authorization server. 2026-07-28 basic/authorization#authorization-flow-steps.
 func (t *Transport) getGrant(ctx context.Context, asked *challenge, before *grant) (*grant, error) {
+	if t.Authorize == nil {
+		return nil, errors.New("the user has to log in, but Authorize is nil")
+	}
+	// 2026-07-28 basic/authorization/security-considerations#communication-security:
+	// redirect URIs "MUST be either localhost or use HTTPS".
+	redirect, err := checkURL("RedirectURL", t.RedirectURL, true)
+	if err != nil {
+		return nil, err
+	}
 	resource, err := t.readResource(ctx, asked.metadata)
 	if err != nil {
 		return nil, err
@@ -343,7 +343,7 @@ func (t *Transport) getGrant(ctx context.Context, asked *challenge, before *gran
 	if err != nil {
 		return nil, err
 	}
-	client, err := t.register(ctx, as)
+	client, err := t.register(ctx, as, isLoopback(redirect))
 	if err != nil {
 		return nil, err
 	}
@@ -360,7 +360,7 @@ func (t *Transport) getGrant(ctx context.Context, asked *challenge, before *gran
 	mayRefresh := asked.status == http.StatusUnauthorized && before.accepted.Load()
 	if mayRefresh && isFromThere && before.token.RefreshToken != "" {
 		next.refreshed = true
-		next.token, err = t.refresh(ctx, config, before)
+		next.token, err = refresh(ctx, config, before)
 		fault, isAnswer := errors.AsType[*oauth2.RetrieveError](err)
 		if !isAnswer || fault.Response.StatusCode >= 500 {
 			return next, t.checkToken(as, next.token, err)
@@ -437,51 +437,41 @@ type issuerMetadata struct {
 // Otherwise another host could say which issuer the server trusts. 2026-07-28
 // basic/authorization/authorization-server-discovery#protected-resource-metadata-discovery-requirements.
 func (t *Transport) readResource(ctx context.Context, announced string) (*resourceMetadata, error) {
-	server, err := t.checkURL("Server", t.Server)
-	if err != nil {
+	if _, err := checkURL("Server", t.Server, t.local); err != nil {
 		return nil, err
 	}
-	places := []string{announced}
-	if announced == "" {
-		const name = "/.well-known/oauth-protected-resource"
-		places = slices.Compact([]string{name + pathOf(server), name})
-		for i := range places {
-			places[i] = originOf(server) + places[i]
-		}
-	}
-	client := stayAtOrigin(&http.Client{Transport: t.base()})
-	for _, place := range places {
-		u, err := t.checkURL("resource_metadata", place)
+	const name = "/.well-known/oauth-protected-resource"
+	origin := originOf(t.server)
+	places := []string{origin + name + pathOf(t.server), origin + name}
+	if announced != "" {
+		u, err := checkURL("resource_metadata", announced, t.local)
 		if err != nil {
 			return nil, err
 		}
-		if originOf(u) != originOf(server) {
-			return nil, fmt.Errorf("resource_metadata %.200q is not at the origin of the server", place)
+		if originOf(u) != origin {
+			return nil, fmt.Errorf("resource_metadata %.200q is not at the origin of the server", announced)
 		}
-		var found resourceMetadata
-		isFound, err := fetch(ctx, client, place, &found)
-		if err != nil {
-			return nil, err
-		}
-		if isFound {
-			return &found, t.checkResource(&found, server)
-		}
+		places = []string{announced}
 	}
-	return nil, errors.New("the server has no metadata of a protected resource")
+	var found resourceMetadata
+	err := readFirst(ctx, stayAtOrigin(&http.Client{Transport: t.base()}), places, &found)
+	if err != nil {
+		return nil, fmt.Errorf("the server: %w", err)
+	}
+	return &found, t.checkResource(&found)
 }
 
 // checkResource refuses metadata that are not about the server. RFC 9728, section 3.3,
 // wants the URL of the server. A path above it counts as well, because the metadata at
 // the root of a host are about the whole host.
-func (t *Transport) checkResource(m *resourceMetadata, server *url.URL) error {
-	resource, err := t.checkURL("resource", m.Resource)
-	if err != nil {
+func (t *Transport) checkResource(m *resourceMetadata) error {
+	resource, err := checkURL("resource", m.Resource, t.local)
+	switch {
+	case err != nil:
 		return err
-	}
-	if !covers(resource, server) {
+	case !covers(resource, t.server):
 		return fmt.Errorf("the metadata of the server are about another resource, %.200q", m.Resource)
-	}
-	if len(m.AuthorizationServers) == 0 {
+	case len(m.AuthorizationServers) == 0:
 		return errors.New("the metadata of the server name no authorization server")
 	}
 	return nil
@@ -503,30 +493,24 @@ func (t *Transport) choose(issuers []string) string {
 // the order of the places, and issuer "MUST be identical to the issuer identifier used
 // to construct the well-known URL".
 func (t *Transport) readIssuer(ctx context.Context, issuer string) (*issuerMetadata, error) {
-	u, err := t.checkURL("issuer", issuer)
-	if err == nil && u.RawQuery != "" {
-		err = fmt.Errorf("the issuer %.200q has a query", issuer)
-	}
+	u, err := checkURL("issuer", issuer, t.local)
 	if err != nil {
 		return nil, err
 	}
+	if u.RawQuery != "" {
+		return nil, fmt.Errorf("the issuer %.200q has a query", issuer)
+	}
 	origin, tenant := originOf(u), pathOf(u)
-	places := []string{
+	var found issuerMetadata
+	err = readFirst(ctx, t.client(), []string{
 		origin + "/.well-known/oauth-authorization-server" + tenant,
 		origin + "/.well-known/openid-configuration" + tenant,
 		origin + tenant + "/.well-known/openid-configuration",
+	}, &found)
+	if err != nil {
+		return nil, fmt.Errorf("the issuer %.200q: %w", issuer, err)
 	}
-	for _, place := range slices.Compact(places) {
-		var found issuerMetadata
-		isFound, err := fetch(ctx, t.client(), place, &found)
-		if err != nil {
-			return nil, err
-		}
-		if isFound {
-			return &found, t.checkIssuer(&found, issuer)
-		}
-	}
-	return nil, fmt.Errorf("the authorization server %.200q has no metadata", issuer)
+	return &found, t.checkIssuer(&found, issuer)
 }
 
 func (t *Transport) checkIssuer(m *issuerMetadata, issuer string) error {
@@ -538,50 +522,63 @@ func (t *Transport) checkIssuer(m *issuerMetadata, issuer string) error {
 	if !slices.Contains(m.ChallengeMethods, "S256") {
 		return fmt.Errorf("the issuer %.200q does not support PKCE with S256", issuer)
 	}
-	_, err := t.checkURL("authorization_endpoint", m.AuthorizationEndpoint)
-	if err == nil {
-		_, err = t.checkURL("token_endpoint", m.TokenEndpoint)
+	if m.RegistrationEndpoint != "" {
+		if _, err := checkURL("registration_endpoint", m.RegistrationEndpoint, t.local); err != nil {
+			return err
+		}
 	}
-	if err == nil && m.RegistrationEndpoint != "" {
-		_, err = t.checkURL("registration_endpoint", m.RegistrationEndpoint)
+	if _, err := checkURL("token_endpoint", m.TokenEndpoint, t.local); err != nil {
+		return err
 	}
-	return err
+	u, err := checkURL("authorization_endpoint", m.AuthorizationEndpoint, t.local)
+	if err != nil {
+		return err
+	}
+	return checkParameters(u)
 }
 
-// fetch reads a document of metadata. If there is none at this place, isFound is
-// false: some servers answer with a page. A failure of the server is an error, or it
-// would decide which place counts.
-func fetch(ctx context.Context, client *http.Client, place string, target any) (isFound bool, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, place, nil)
+// readFirst reads a document of metadata at the first of some places that has one. Some
+// servers answer with a page where they have none. A failure of the server is an error, or
+// it would decide which place counts.
+func readFirst(ctx context.Context, client *http.Client, places []string, target any) error {
+	for _, place := range slices.Compact(places) {
+		resp, text, err := ask(ctx, client, http.MethodGet, place, nil)
+		if err != nil {
+			return err
+		}
+		media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+		switch {
+		case resp.StatusCode >= 500:
+			return fmt.Errorf("%.200q: status %d", place, resp.StatusCode)
+		case resp.StatusCode == http.StatusOK && media == "application/json":
+			return bind(text, target)
+		}
+	}
+	return errors.New("there are no metadata")
+}
+
+// ask sends a request, and reads the answer: no more of it than bind needs to refuse it.
+func ask(ctx context.Context, client *http.Client, method, place string, body []byte) (*http.Response, []byte, error) {
+	r, err := http.NewRequestWithContext(ctx, method, place, bytes.NewReader(body))
 	if err != nil {
-		return false, err
+		return nil, nil, err
 	}
 	r.Header.Set("Accept", "application/json")
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
 	resp, err := client.Do(r)
 	if err != nil {
-		return false, err
+		return nil, nil, err
 	}
 	defer resp.Body.Close()
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	switch {
-	case resp.StatusCode >= 500:
-		return false, fmt.Errorf("%.200q: status %d", place, resp.StatusCode)
-	case resp.StatusCode != http.StatusOK || media != "application/json":
-		return false, nil
-	}
-	err = readJSON(resp.Body, target)
-	if err != nil {
-		return false, fmt.Errorf("%.200q: %w", place, err)
-	}
-	return true, nil
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
+	return resp, text, err
 }
 
-// readJSON reads an object of at most maxDocument bytes.
-func readJSON(body io.Reader, target any) error {
-	text, err := io.ReadAll(io.LimitReader(body, maxDocument+1))
+// bind reads an object of at most maxDocument bytes.
+func bind(text []byte, target any) error {
 	switch {
-	case err != nil:
-		return err
 	case len(text) > maxDocument:
 		return fmt.Errorf("more than %d bytes", maxDocument)
 	case !json.Valid(text):
@@ -592,86 +589,60 @@ func readJSON(body io.Reader, target any) error {
 
 // ---- The client id ----
 
-// registrationRequest is what a client says about itself. RFC 7591, section 2.
-type registrationRequest struct {
-	ClientName      string   `json:"client_name"`
-	RedirectURIs    []string `json:"redirect_uris"`
-	GrantTypes      []string `json:"grant_types"`
-	ResponseTypes   []string `json:"response_types"`
-	AuthMethod      string   `json:"token_endpoint_auth_method"`
-	ApplicationType string   `json:"application_type"` // of OpenID Connect
-}
-
 // register returns the client id for an issuer. 2026-07-28
 // basic/authorization/client-registration: the order; "MUST NOT reuse client
 // credentials from a different authorization server".
-func (t *Transport) register(ctx context.Context, as *issuerMetadata) (Registration, error) {
+func (t *Transport) register(ctx context.Context, as *issuerMetadata, isNative bool) (Registration, error) {
 	if known, ok := t.Registered[as.Issuer]; ok {
 		return known, nil
 	}
 	if as.ReadsClientMetadata && t.ClientMetadataURL != "" {
-		return Registration{ID: t.ClientMetadataURL, Method: "none"}, nil
+		return Registration{ID: t.ClientMetadataURL}, nil
 	}
-	t.mu.Lock()
-	known, ok := t.registered[as.Issuer]
-	t.mu.Unlock()
-	if ok {
+	if known, ok := t.registered[as.Issuer]; ok {
 		return known, nil
 	}
 	if as.RegistrationEndpoint == "" {
-		return known, fmt.Errorf("this client is not registered with the issuer %.200q, which lets no client register itself", as.Issuer)
+		return Registration{}, fmt.Errorf("this client is not registered with the issuer %.200q, which lets no client register itself", as.Issuer)
 	}
-	known, err := t.registerAt(ctx, as)
+	known, err := t.registerAt(ctx, as, isNative)
 	if err != nil {
 		return known, fmt.Errorf("registration with the issuer %.200q: %w", as.Issuer, err)
 	}
-	t.mu.Lock()
 	t.registered[as.Issuer] = known
-	t.mu.Unlock()
 	return known, nil
 }
 
-// registerAt sends a registration. RFC 7591, section 3. 2026-07-28
+// registerAt sends a registration. RFC 7591, sections 2 and 3. 2026-07-28
 // basic/authorization/client-registration#application-type-and-redirect-uri-constraints.
-func (t *Transport) registerAt(ctx context.Context, as *issuerMetadata) (known Registration, err error) {
-	redirect, err := t.redirect()
-	if err != nil {
-		return known, err
+func (t *Transport) registerAt(ctx context.Context, as *issuerMetadata, isNative bool) (known Registration, err error) {
+	request := map[string]any{
+		"client_name":                cmp.Or(t.ClientName, "MCP client"),
+		"redirect_uris":              []string{t.RedirectURL},
+		"grant_types":                []string{"authorization_code", "refresh_token"},
+		"response_types":             []string{"code"},
+		"token_endpoint_auth_method": authMethod(as.AuthMethods, "none", "client_secret_basic", "client_secret_post"),
+		"application_type":           "web", // of OpenID Connect
 	}
-	request := registrationRequest{
-		ClientName:      cmp.Or(t.ClientName, "MCP client"),
-		RedirectURIs:    []string{t.RedirectURL},
-		GrantTypes:      []string{"authorization_code", "refresh_token"},
-		ResponseTypes:   []string{"code"},
-		AuthMethod:      authMethod(as.AuthMethods, "none", "client_secret_basic", "client_secret_post"),
-		ApplicationType: "web",
-	}
-	if isLoopback(redirect) {
-		request.ApplicationType = "native"
+	if isNative {
+		request["application_type"] = "native"
 	}
 	body, err := json.Marshal(request)
 	if err != nil {
 		return known, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, as.RegistrationEndpoint, bytes.NewReader(body))
+	resp, text, err := ask(ctx, t.client(), http.MethodPost, as.RegistrationEndpoint, body)
 	if err != nil {
 		return known, err
 	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Accept", "application/json")
-	resp, err := t.client().Do(r)
-	if err != nil {
-		return known, err
-	}
-	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusCreated && resp.StatusCode != http.StatusOK {
 		var fault struct {
 			Error string `json:"error"`
 		}
-		_ = readJSON(resp.Body, &fault)
+		_ = bind(text, &fault)
 		return known, fmt.Errorf("status %d %s", resp.StatusCode, errorCode(fault.Error))
 	}
-	err = readJSON(resp.Body, &known)
+	err = bind(text, &known)
 	switch {
 	case err != nil:
 		return known, err
@@ -696,30 +667,23 @@ func authMethod(supported []string, ours ...string) string {
 
 // config returns what package oauth2 has to know.
 func (t *Transport) config(as *issuerMetadata, client Registration) (*oauth2.Config, error) {
-	method := client.Method
-	switch {
-	case client.Secret == "":
-		method = "none"
-	case method == "":
-		method = authMethod(as.AuthMethods, "client_secret_basic", "client_secret_post")
-	}
 	c := &oauth2.Config{
-		ClientID:    client.ID,
-		RedirectURL: t.RedirectURL,
-		Endpoint:    oauth2.Endpoint{AuthURL: as.AuthorizationEndpoint, TokenURL: as.TokenEndpoint, AuthStyle: oauth2.AuthStyleInParams},
+		ClientID:     client.ID,
+		ClientSecret: client.Secret,
+		RedirectURL:  t.RedirectURL,
+		Endpoint:     oauth2.Endpoint{AuthURL: as.AuthorizationEndpoint, TokenURL: as.TokenEndpoint, AuthStyle: oauth2.AuthStyleInParams},
 	}
-	switch method {
-	case "none":
-	case "client_secret_post":
-		c.ClientSecret = client.Secret
-	case "client_secret_basic":
-		c.ClientSecret = client.Secret
+	method := cmp.Or(client.Method, authMethod(as.AuthMethods, "client_secret_basic", "client_secret_post"))
+	switch {
+	case client.Secret == "" || method == "client_secret_post":
+	case method == "client_secret_basic":
 		c.Endpoint.AuthStyle = oauth2.AuthStyleInHeader
+	case method == "none":
+		c.ClientSecret = ""
 	default:
 		return nil, fmt.Errorf("the method %.100q of client authentication is not supported", method)
 	}
-	_, err := t.redirect()
-	return c, err
+	return c, nil
 }
 
 // ---- Tokens ----
@@ -727,15 +691,9 @@ func (t *Transport) config(as *issuerMetadata, client Registration) (*oauth2.Con
 // askUser sends the user to the authorization server, and exchanges the code with
 // which the user comes back.
 func (t *Transport) askUser(ctx context.Context, as *issuerMetadata, config *oauth2.Config, resource string) (*oauth2.Token, error) {
-	if err := checkParameters(as.AuthorizationEndpoint); err != nil {
-		return nil, err
-	}
 	state, verifier := rand.Text(), oauth2.GenerateVerifier()
 	forResource := oauth2.SetAuthURLParam("resource", resource) // RFC 8707, in both requests
 	target := config.AuthCodeURL(state, oauth2.S256ChallengeOption(verifier), forResource)
-	if t.Authorize == nil {
-		return nil, errors.New("the user has to log in, but Authorize is nil")
-	}
 	answer, err := t.Authorize(ctx, target)
 	if err != nil {
 		return nil, err
@@ -744,7 +702,7 @@ func (t *Transport) askUser(ctx context.Context, as *issuerMetadata, config *oau
 	if err != nil {
 		return nil, err
 	}
-	token, err := config.Exchange(t.withClient(ctx), code, oauth2.VerifierOption(verifier), forResource)
+	token, err := config.Exchange(ctx, code, oauth2.VerifierOption(verifier), forResource)
 	return token, t.checkToken(as, token, err)
 }
 
@@ -760,12 +718,8 @@ var requestParameters = []string{
 // request: an endpoint with its own challenge could switch PKCE off. A query that
 // cannot be read is refused, too. Some servers take ; for &, and url.URL.Query drops
 // what stands around it.
-func checkParameters(endpoint string) error {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return errors.New("authorization_endpoint is not a URL")
-	}
-	query, err := url.ParseQuery(u.RawQuery)
+func checkParameters(endpoint *url.URL) error {
+	query, err := url.ParseQuery(endpoint.RawQuery)
 	if err != nil {
 		return errors.New("the query of authorization_endpoint cannot be read")
 	}
@@ -804,7 +758,7 @@ func checkAnswer(answer url.Values, state string, as *issuerMetadata) (code stri
 // refresh gets a token with a refresh token. If the answer brings no other refresh
 // token, the old one stays. The TokenSource of oauth2.Config would not send resource,
 // which each token request needs; clientcredentials sends what it is told.
-func (t *Transport) refresh(ctx context.Context, config *oauth2.Config, before *grant) (*oauth2.Token, error) {
+func refresh(ctx context.Context, config *oauth2.Config, before *grant) (*oauth2.Token, error) {
 	request := clientcredentials.Config{
 		ClientID:     config.ClientID,
 		ClientSecret: config.ClientSecret,
@@ -816,7 +770,7 @@ func (t *Transport) refresh(ctx context.Context, config *oauth2.Config, before *
 			"resource":      {before.resource},
 		},
 	}
-	return request.Token(t.withClient(ctx))
+	return request.Token(ctx)
 }
 
 // checkToken returns what is wrong with the answer to a token request. err is the
@@ -824,9 +778,7 @@ func (t *Transport) refresh(ctx context.Context, config *oauth2.Config, before *
 func (t *Transport) checkToken(as *issuerMetadata, token *oauth2.Token, err error) error {
 	if fault, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		if fault.ErrorCode == "invalid_client" { // it may have been deleted; the next login registers again
-			t.mu.Lock()
 			delete(t.registered, as.Issuer)
-			t.mu.Unlock()
 		}
 		return fmt.Errorf("no token: status %d %s", fault.Response.StatusCode, errorCode(fault.ErrorCode))
 	}
@@ -857,28 +809,17 @@ func errorCode(code string) string {
 
 // ---- Where requests may go ----
 
-// checkURL returns a URL of a peer. It must be https, or http from one loopback
-// address to another. name is for the error. 2026-07-28
+// checkURL returns a URL that was given or found. It must be https, or http at a loopback
+// address where that is allowed. name is for the error. 2026-07-28
 // basic/authorization/security-considerations#communication-security.
-func (t *Transport) checkURL(name, text string) (*url.URL, error) {
+func checkURL(name, text string, mayBeLocal bool) (*url.URL, error) {
 	u, err := url.Parse(text)
-	isAllowed := err == nil && (u.Scheme == "https" || u.Scheme == "http" && t.local && isLoopback(u))
+	isAllowed := err == nil && (u.Scheme == "https" || u.Scheme == "http" && mayBeLocal && isLoopback(u))
 	switch {
 	case !isAllowed || u.Hostname() == "":
 		return nil, fmt.Errorf("%s must be an https URL: %.200q", name, text)
 	case u.User != nil || strings.Contains(text, "#"):
 		return nil, fmt.Errorf("%s must have neither a user nor a fragment", name)
-	}
-	return u, nil
-}
-
-// redirect returns RedirectURL. 2026-07-28
-// basic/authorization/security-considerations#communication-security: redirect URIs
-// "MUST be either localhost or use HTTPS".
-func (t *Transport) redirect() (*url.URL, error) {
-	u, err := url.Parse(t.RedirectURL)
-	if err != nil || u.Hostname() == "" || u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u)) {
-		return nil, errors.New("RedirectURL must be https, or http at a loopback address")
 	}
 	return u, nil
 }
@@ -894,51 +835,12 @@ func (t *Transport) client() *http.Client {
 	return stayAtOrigin(publicOnly)
 }
 
-// withClient returns a context that tells package oauth2 the client.
-func (t *Transport) withClient(ctx context.Context) context.Context {
-	return context.WithValue(ctx, oauth2.HTTPClient, t.client())
-}
-
-// notPublic are addresses that no host of the public internet has, besides those that
-// package netip knows. IANA, IPv4 and IPv6 Special-Purpose Address Registry.
-var notPublic = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"),      // this network; some systems take it for this host. RFC 791
-	netip.MustParsePrefix("100.64.0.0/10"),  // between a provider and its customers. RFC 6598
-	netip.MustParsePrefix("192.0.0.0/24"),   // protocols of the IETF. RFC 6890
-	netip.MustParsePrefix("198.18.0.0/15"),  // benchmarks. RFC 2544
-	netip.MustParsePrefix("240.0.0.0/4"),    // reserved, but some networks use it. RFC 1112
-	netip.MustParsePrefix("fec0::/10"),      // private until RFC 3879
-	netip.MustParsePrefix("::/96"),          // this and the next three stand for an IPv4 address, maybe a private one. RFC 4291
-	netip.MustParsePrefix("64:ff9b::/96"),   // RFC 6052
-	netip.MustParsePrefix("64:ff9b:1::/48"), // RFC 8215
-	netip.MustParsePrefix("2002::/16"),      // RFC 3056
-}
-
-// isPublic reports whether a host of the public internet may have an address.
-func isPublic(addr netip.Addr) bool {
-	contains := func(p netip.Prefix) bool { return p.Contains(addr) }
-	return addr.IsGlobalUnicast() && !addr.IsPrivate() && !slices.ContainsFunc(notPublic, contains)
-}
-
-// publicOnly connects to addresses of the public internet only. It looks at the
+// publicOnly connects to addresses of the public internet only. Package ssrf looks at the
 // address after the name was resolved, so no name can stand for another address later.
 // A proxy would resolve names itself. 2026-07-28
 // tutorials/security/security_best_practices#server-side-request-forgery-ssrf.
 var publicOnly = &http.Client{Transport: &http.Transport{
-	DialContext: (&net.Dialer{
-		Timeout: fetchTimeout,
-		Control: func(_, address string, _ syscall.RawConn) error {
-			target, err := netip.ParseAddrPort(address)
-			if err != nil {
-				return err
-			}
-			addr := target.Addr().Unmap()
-			if !isPublic(addr) {
-				return fmt.Errorf("%v is not a public address: the field Client may allow it", addr)
-			}
-			return nil
-		},
-	}).DialContext,
+	DialContext:       (&net.Dialer{Timeout: fetchTimeout, Control: ssrf.New(ssrf.WithAnyPort()).Safe}).DialContext,
 	ForceAttemptHTTP2: true,
 	IdleConnTimeout:   fetchTimeout,
 }}
@@ -973,18 +875,9 @@ func covers(resource, u *url.URL) bool {
 
 // originOf returns scheme, host and port of a URL, in one spelling.
 func originOf(u *url.URL) string {
-	port := u.Port()
-	if u.Scheme == "https" && port == "443" || u.Scheme == "http" && port == "80" {
-		port = ""
-	}
-	host := strings.ToLower(u.Hostname())
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	if port != "" {
-		host += ":" + port
-	}
-	return u.Scheme + "://" + host
+	usual := map[string]string{"https": ":443", "http": ":80"}[u.Scheme]
+	host := strings.TrimSuffix(strings.ToLower(u.Host), usual)
+	return u.Scheme + "://" + strings.TrimSuffix(host, ":")
 }
 
 // pathOf returns the path of a URL, without a slash at its end.

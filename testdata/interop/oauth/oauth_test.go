@@ -24,6 +24,12 @@ import (
 	"interop/wire"
 )
 
+// Where there are metadata.
+const (
+	aboutServer = "server /.well-known/oauth-protected-resource/mcp"
+	aboutIssuer = "issuer /.well-known/oauth-authorization-server"
+)
+
 // world is an MCP server, an authorization server and a user, as a test wants them.
 // Each goes by the rules unless the test changes it.
 type world struct {
@@ -34,37 +40,51 @@ type world struct {
 	challenge string     // of the server's 401
 	resource  map[string]any
 	as        map[string]any
-	places    []string                                            // where there are metadata, as HOST PATH; HOST is server or issuer
-	needs     []string                                            // scopes that the server wants: 403 without them
-	answer    func(url.Values)                                    // changes what the user comes back with
-	token     func(form url.Values, token map[string]any)         // changes what the token endpoint says
-	override  map[string]func(http.ResponseWriter, *http.Request) // by HOST PATH
-	codes     map[string]url.Values                               // the authorization request of each code
-	valid     map[string][]string                                 // the scopes of each token
-	refreshes map[string]bool                                     // the refresh tokens that are good
-	log       []string                                            // what happened: HOST METHOD PATH, or: user
-	forms     []url.Values                                        // of token requests
-	logins    []url.Values                                        // of authorization requests
-	bodies    []string                                            // of registrations
-	headers   []string                                            // Authorization at the token endpoint
+	pages     map[string]http.HandlerFunc                 // by HOST PATH; HOST is server or issuer
+	needs     []string                                    // scopes that the server wants: 403 without them
+	answer    func(url.Values)                            // changes what the user comes back with
+	token     func(form url.Values, token map[string]any) // changes what the token endpoint says
+	codes     map[string]url.Values                       // the authorization request of each code
+	valid     map[string][]string                         // the scopes of each token
+	refreshes map[string]bool                             // the refresh tokens that are good
+	log       []string                                    // what happened: HOST METHOD PATH, or: user
+	forms     []url.Values                                // of token requests
+	logins    []url.Values                                // of authorization requests
+	bodies    []string                                    // of registrations
+	headers   []string                                    // Authorization at the token endpoint
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{T: t, codes: map[string]url.Values{}, valid: map[string][]string{}, refreshes: map[string]bool{},
-		override: map[string]func(http.ResponseWriter, *http.Request){}}
-	w.server = httptest.NewServer(w.handler("server", w.serve))
-	w.issuer = httptest.NewServer(w.handler("issuer", w.authorize))
+	w := &world{T: t, codes: map[string]url.Values{}, valid: map[string][]string{}, refreshes: map[string]bool{}}
+	w.server = httptest.NewServer(w.handler("server"))
+	w.issuer = httptest.NewServer(w.handler("issuer"))
 	t.Cleanup(w.server.Close)
 	t.Cleanup(w.issuer.Close)
-	w.challenge = fmt.Sprintf(`Bearer resource_metadata="%s/.well-known/oauth-protected-resource/mcp", scope="read"`, w.server.URL)
+	w.challenge = w.fill(`Bearer resource_metadata="SERVER/.well-known/oauth-protected-resource/mcp", scope="read"`)
 	w.resource = map[string]any{"resource": w.server.URL + "/mcp", "authorization_servers": []string{w.issuer.URL}}
 	w.as = map[string]any{
 		"issuer": w.issuer.URL, "authorization_endpoint": w.issuer.URL + "/authorize", "token_endpoint": w.issuer.URL + "/token",
 		"registration_endpoint": w.issuer.URL + "/register", "code_challenge_methods_supported": []string{"S256"},
 		"token_endpoint_auth_methods_supported": []string{"none"}, "authorization_response_iss_parameter_supported": true,
 	}
-	w.places = []string{"server /.well-known/oauth-protected-resource/mcp", "issuer /.well-known/oauth-authorization-server"}
+	w.pages = map[string]http.HandlerFunc{
+		"server /mcp": w.serve, aboutServer: w.describeServer,
+		aboutIssuer: w.describeIssuer, "issuer /register": w.register, "issuer /token": w.exchange,
+	}
 	return w
+}
+
+// fill puts URLs into a text, for SERVER and ISSUER, and an address for HOST.
+func (w *world) fill(text string) string {
+	return strings.NewReplacer("SERVER", w.server.URL, "HOST", w.server.Listener.Addr().String(), "ISSUER", w.issuer.URL).Replace(text)
+}
+
+func (w *world) fillJSON(value any) json.RawMessage {
+	text, err := json.Marshal(value)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return json.RawMessage(w.fill(string(text)))
 }
 
 // transport returns a Transport for the server. Its user is the world.
@@ -97,13 +117,21 @@ func (w *world) want(t *Transport, want string) {
 	}
 }
 
-func (w *world) happened() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.log)
+func (w *world) wantError(want string, err error) {
+	w.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		w.Errorf("got %v; want %q; %q", err, want, w.happened())
+	}
 }
 
-// count returns how often something happened.
+// wantCount checks how often something happened.
+func (w *world) wantCount(what string, want int) {
+	w.Helper()
+	if got := w.count(what); got != want {
+		w.Errorf("%d times %s, not %d: %q", got, what, want, w.happened())
+	}
+}
+
 func (w *world) count(what string) (n int) {
 	for _, line := range w.happened() {
 		if line == what {
@@ -113,28 +141,31 @@ func (w *world) count(what string) (n int) {
 	return n
 }
 
-func (w *world) handler(host string, next func(http.ResponseWriter, *http.Request)) http.Handler {
+func (w *world) happened() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.log)
+}
+
+func (w *world) handler(host string) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		_ = r.ParseForm()
 		w.mu.Lock()
 		w.log = append(w.log, host+" "+r.Method+" "+r.URL.Path)
-		place := host + " " + r.URL.Path
-		override := w.override[place]
-		isMetadata := slices.Contains(w.places, place)
-		body := w.as
-		if host == "server" {
-			body = w.resource
-		}
+		page := w.pages[host+" "+r.URL.Path]
 		w.mu.Unlock()
-		switch {
-		case override != nil:
-			override(rw, r)
-		case isMetadata:
-			reply(rw, 200, body)
-		default:
-			next(rw, r)
+		if page == nil {
+			page = http.NotFound
 		}
+		page(rw, r)
 	})
+}
+
+// says answers with a text as it is.
+func says(media, text string) http.HandlerFunc {
+	return func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Content-Type", media)
+		_, _ = io.WriteString(rw, text)
+	}
 }
 
 func reply(rw http.ResponseWriter, status int, body any) {
@@ -143,16 +174,16 @@ func reply(rw http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(rw).Encode(body)
 }
 
+func (w *world) describeServer(rw http.ResponseWriter, _ *http.Request) { reply(rw, 200, w.resource) }
+func (w *world) describeIssuer(rw http.ResponseWriter, _ *http.Request) { reply(rw, 200, w.as) }
+
 // serve is the MCP server.
 func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	scopes, isValid := w.valid[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
 	lacks := func(scope string) bool { return !slices.Contains(scopes, scope) }
-	body, _ := io.ReadAll(r.Body)
 	switch {
-	case r.URL.Path != "/mcp":
-		http.NotFound(rw, r)
 	case !isValid:
 		rw.Header().Set("WWW-Authenticate", w.challenge)
 		rw.WriteHeader(401)
@@ -160,7 +191,7 @@ func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer error="insufficient_scope", scope="%s"`, strings.Join(w.needs, " ")))
 		rw.WriteHeader(403)
 	default:
-		fmt.Fprintf(rw, "%s", body)
+		_, _ = io.Copy(rw, r.Body)
 	}
 }
 
@@ -184,55 +215,49 @@ func (w *world) browse(_ context.Context, authorizationURL string) (url.Values, 
 	return back, nil
 }
 
-// authorize is the authorization server.
-func (w *world) authorize(rw http.ResponseWriter, r *http.Request) {
+func (w *world) register(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch r.URL.Path {
-	case "/register":
-		body, _ := io.ReadAll(r.Body)
-		w.bodies = append(w.bodies, string(body))
-		reply(rw, 201, map[string]any{"client_id": "self-registered", "token_endpoint_auth_method": "none"})
-	case "/token":
-		w.headers = append(w.headers, r.Header.Get("Authorization"))
-		w.forms = append(w.forms, r.PostForm)
-		status, body := w.exchange(r.PostForm)
-		if w.token != nil {
-			w.token(r.PostForm, body)
-		}
-		reply(rw, status, body)
-	default:
-		http.NotFound(rw, r)
-	}
+	body, _ := io.ReadAll(r.Body)
+	w.bodies = append(w.bodies, string(body))
+	reply(rw, 201, map[string]any{"client_id": "self-registered", "token_endpoint_auth_method": "none"})
 }
 
-// exchange is the token endpoint. A code and a refresh token are good for once.
-func (w *world) exchange(form url.Values) (status int, body map[string]any) {
-	n := len(w.forms)
-	var scopes []string
+// exchange is the token endpoint.
+func (w *world) exchange(rw http.ResponseWriter, r *http.Request) {
+	_ = r.ParseForm()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.headers = append(w.headers, r.Header.Get("Authorization"))
+	w.forms = append(w.forms, r.PostForm)
+	status, body := 400, map[string]any{"error": "invalid_grant"}
+	if scopes, ok := w.granted(r.PostForm); ok {
+		access, refresh := fmt.Sprintf("access-%d-SECRET", len(w.forms)), fmt.Sprintf("refresh-%d-SECRET", len(w.forms))
+		w.valid[access], w.refreshes[refresh] = scopes, true
+		status, body = 200, map[string]any{"access_token": access, "token_type": "Bearer", "refresh_token": refresh, "expires_in": 3600}
+	}
+	if w.token != nil {
+		w.token(r.PostForm, body)
+	}
+	reply(rw, status, body)
+}
+
+// granted returns what a code or a refresh token is good for, once.
+func (w *world) granted(form url.Values) (scopes []string, ok bool) {
 	switch form.Get("grant_type") {
 	case "authorization_code":
 		login := w.codes[form.Get("code")]
 		delete(w.codes, form.Get("code"))
 		sum := sha256.Sum256([]byte(form.Get("code_verifier")))
-		challenge := base64.RawURLEncoding.EncodeToString(sum[:])
-		if login == nil || login.Get("code_challenge_method") != "S256" || login.Get("code_challenge") != challenge ||
-			login.Get("resource") != form.Get("resource") || login.Get("redirect_uri") != form.Get("redirect_uri") {
-			return 400, map[string]any{"error": "invalid_grant"}
-		}
-		scopes = strings.Fields(login.Get("scope"))
+		return strings.Fields(login.Get("scope")), login != nil && login.Get("code_challenge_method") == "S256" &&
+			login.Get("code_challenge") == base64.RawURLEncoding.EncodeToString(sum[:]) &&
+			login.Get("resource") == form.Get("resource") && login.Get("redirect_uri") == form.Get("redirect_uri")
 	case "refresh_token":
-		if !w.refreshes[form.Get("refresh_token")] || form.Get("resource") == "" {
-			return 400, map[string]any{"error": "invalid_grant"}
-		}
+		ok := w.refreshes[form.Get("refresh_token")] && form.Get("resource") != ""
 		delete(w.refreshes, form.Get("refresh_token"))
-		scopes = []string{"read"}
-	default:
-		return 400, map[string]any{"error": "unsupported_grant_type"}
+		return []string{"read"}, ok
 	}
-	access, refresh := fmt.Sprintf("access-%d-SECRET", n), fmt.Sprintf("refresh-%d-SECRET", n)
-	w.valid[access], w.refreshes[refresh] = scopes, true
-	return 200, map[string]any{"access_token": access, "token_type": "Bearer", "refresh_token": refresh, "expires_in": 3600}
+	return nil, false
 }
 
 // expire makes all access tokens invalid.
@@ -286,7 +311,7 @@ func TestWithLibrary(t *testing.T) {
 			}
 			return "user", nil
 		}}}
-		w.override["server /mcp"] = handler.ServeHTTP
+		w.pages["server /mcp"] = handler.ServeHTTP
 		login := w.transport()
 		client := &wire.Client{Info: wire.Implementation{Name: "c", Version: "0"}, Versions: []string{version}, Log: slog.New(slog.NewTextHandler(&log, nil))}
 		err := client.Connect(t.Context(), wire.HTTPDialer{URL: login.Server, Client: &http.Client{Transport: login}})
@@ -306,162 +331,149 @@ func TestWithLibrary(t *testing.T) {
 	}
 }
 
-// Each of these attacks, or faults, ends the login with an error that says why. never must not have happened.
-func TestRefusals(t *testing.T) {
-	const register, user, token = "issuer POST /register", "user", "issuer POST /token"
-	elsewhere := "https://evil.example.com"
-	redirect := func(to func(w *world) string, status int) func(*world, string) {
-		return func(w *world, place string) {
-			w.override[place] = func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, to(w), status) }
+// change is what is wrong in a world.
+type change func(*world, *Transport)
+
+// What several attacks change. In a text, SERVER and ISSUER stand for URLs.
+
+func demand(text string) change { return func(w *world, _ *Transport) { w.challenge = w.fill(text) } }
+
+// server and issuer change a member of the metadata of either; nil: it is missing.
+func server(name string, value any) change {
+	return func(w *world, _ *Transport) { w.resource[name] = w.fillJSON(value) }
+}
+
+func issuer(name string, value any) change {
+	return func(w *world, _ *Transport) { w.as[name] = w.fillJSON(value) }
+}
+
+// answer changes a parameter with which the user comes back.
+func answer(name string, values ...string) change {
+	return func(w *world, _ *Transport) {
+		for i := range values {
+			values[i] = w.fill(values[i])
+		}
+		w.answer = func(v url.Values) {
+			v[name] = values
+			if len(values) == 0 {
+				delete(v, name)
+			}
 		}
 	}
+}
+
+func token(name, text string) change {
+	return func(w *world, _ *Transport) { w.token = func(_ url.Values, body map[string]any) { body[name] = text } }
+}
+
+func redirect(page string, status int, to string) change {
+	return func(w *world, _ *Transport) { w.pages[page] = http.RedirectHandler(w.fill(to), status).ServeHTTP }
+}
+
+func replies(page string, status int, text string) change {
+	return func(w *world, _ *Transport) {
+		w.pages[page] = func(rw http.ResponseWriter, _ *http.Request) { reply(rw, status, json.RawMessage(w.fill(text))) }
+	}
+}
+
+func both(first, second change) change {
+	return func(w *world, tr *Transport) {
+		first(w, tr)
+		second(w, tr)
+	}
+}
+
+// Each of these attacks, or faults, ends the login with an error that says why. never must not have happened.
+func TestRefusals(t *testing.T) {
+	const register, user, exchange = "issuer POST /register", "user", "issuer POST /token"
+	const elsewhere = "https://evil.example.com"
 	for name, test := range map[string]struct {
-		change func(*world, *Transport)
+		change change
 		want   string
 		never  string
 	}{
-		"resource: another host": {func(w *world, _ *Transport) { w.resource["resource"] = elsewhere + "/mcp" }, "another resource", register},
-		"resource: another port": {func(w *world, _ *Transport) { w.resource["resource"] = w.issuer.URL + "/mcp" }, "another resource", register},
-		"resource: beside":       {func(w *world, _ *Transport) { w.resource["resource"] = w.server.URL + "/mc" }, "another resource", register},
-		"resource: below":        {func(w *world, _ *Transport) { w.resource["resource"] = w.server.URL + "/mcp/a" }, "another resource", register},
-		"resource: a query":      {func(w *world, _ *Transport) { w.resource["resource"] = w.server.URL + "/mcp?tenant=b" }, "another resource", register},
-		"resource: another query": {func(w *world, tr *Transport) {
-			tr.Server += "?tenant=a"
-			w.resource["resource"] = w.server.URL + "/mcp?tenant=b"
-		}, "another resource", register},
-		"resource: fragment": {func(w *world, _ *Transport) { w.resource["resource"] = w.server.URL + "/mcp#" }, "fragment", register},
-		"resource: none":     {func(w *world, _ *Transport) { delete(w.resource, "resource") }, "'resource'", register},
-		"no issuer":          {func(w *world, _ *Transport) { w.resource["authorization_servers"] = []string{} }, "no authorization server", register},
-		"metadata: another origin": {func(w *world, _ *Transport) {
-			w.challenge = fmt.Sprintf(`Bearer resource_metadata="%s/x"`, w.issuer.URL)
-		}, "not at the origin", "issuer GET /x"},
-		"metadata: a file": {func(w *world, _ *Transport) { w.challenge = `Bearer resource_metadata="file:///etc/passwd"` }, "must be an https URL", register},
-		"metadata: http":   {func(w *world, _ *Transport) { w.challenge = `Bearer resource_metadata="http://evil.example.com/x"` }, "must be an https URL", register},
-		"metadata: a user": {func(w *world, _ *Transport) {
-			w.challenge = fmt.Sprintf(`Bearer resource_metadata="http://u:p@%s/x"`, strings.TrimPrefix(w.server.URL, "http://"))
-		}, "neither a user", "server GET /x"},
-		"metadata redirect to another origin": {func(w *world, _ *Transport) {
-			redirect(func(w *world) string { return w.issuer.URL + "/x" }, 302)(w, w.places[0])
-		}, "no metadata", "issuer GET /x"},
-		"metadata redirect without end": {func(w *world, _ *Transport) {
-			redirect(func(*world) string { return "/.well-known/oauth-protected-resource/mcp" }, 302)(w, w.places[0])
-		}, "no metadata", register},
-		"metadata fail": {func(w *world, _ *Transport) {
-			w.override[w.places[0]] = func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(503) }
-		}, "status 503", register},
-		"metadata too large": {func(w *world, _ *Transport) { w.resource["x"] = strings.Repeat("x", maxDocument) }, "more than", register},
-		"metadata no JSON": {func(w *world, _ *Transport) {
-			w.override[w.places[0]] = func(rw http.ResponseWriter, _ *http.Request) {
-				rw.Header().Set("Content-Type", "application/json")
-				_, _ = rw.Write([]byte("{"))
-			}
-		}, "not JSON", register},
-		"issuer twice in metadata": {func(w *world, _ *Transport) {
-			w.override[w.places[1]] = func(rw http.ResponseWriter, _ *http.Request) {
-				rw.Header().Set("Content-Type", "application/json")
-				text, _ := json.Marshal(w.as)
-				fmt.Fprintf(rw, `{"issuer":"%s",%s`, elsewhere, text[1:])
-			}
-		}, "issuer", register},
-		"issuer: other metadata":    {func(w *world, _ *Transport) { w.as["issuer"] = elsewhere }, "are those of", register},
-		"issuer: a slash more":      {func(w *world, _ *Transport) { w.as["issuer"] = w.issuer.URL + "/" }, "are those of", register},
-		"issuer: not https":         {func(w *world, _ *Transport) { w.resource["authorization_servers"] = []string{"http://10.0.0.1"} }, "must be an https URL", register},
-		"issuer: a query":           {func(w *world, _ *Transport) { w.resource["authorization_servers"] = []string{w.issuer.URL + "?a=b"} }, "has a query", register},
-		"endpoint: not https":       {func(w *world, _ *Transport) { w.as["token_endpoint"] = "http://10.0.0.1/token" }, "token_endpoint must be", register},
-		"endpoint: of registration": {func(w *world, _ *Transport) { w.as["registration_endpoint"] = "http://10.0.0.1/" }, "registration_endpoint must be", register},
-		"endpoint: a script":        {func(w *world, _ *Transport) { w.as["authorization_endpoint"] = "javascript:alert(1)" }, "authorization_endpoint must be", user},
-		"endpoint: own parameters": {func(w *world, _ *Transport) {
-			w.as["authorization_endpoint"] = w.issuer.URL + "/authorize?code_challenge_method=plain"
-		}, "sets the parameter \"code_challenge_method\"", user},
-		"endpoint: own parameters, after ;": {func(w *world, _ *Transport) {
-			w.as["authorization_endpoint"] = w.issuer.URL + "/authorize?a=b;code_challenge_method=plain"
-		}, "cannot be read", user},
-		"endpoint: a request of its own": {func(w *world, _ *Transport) {
-			w.as["authorization_endpoint"] = w.issuer.URL + "/authorize?request=e30."
-		}, "sets the parameter \"request\"", user},
-		"endpoint: a request elsewhere": {func(w *world, _ *Transport) {
-			w.as["authorization_endpoint"] = w.issuer.URL + "/authorize?request%5Furi=https://evil.example.com"
-		}, "sets the parameter \"request_uri\"", user},
-		"endpoint: a response elsewhere": {func(w *world, _ *Transport) {
-			w.as["authorization_endpoint"] = w.issuer.URL + "/authorize?response_mode=fragment"
-		}, "sets the parameter \"response_mode\"", user},
-		"endpoint: scopes": {func(w *world, _ *Transport) {
-			delete(w.resource, "scopes_supported")
-			w.challenge = "Bearer"
-			w.as["authorization_endpoint"] = w.issuer.URL + "/authorize?scope=admin"
-		}, "sets the parameter \"scope\"", user},
-		"PKCE: none":     {func(w *world, _ *Transport) { delete(w.as, "code_challenge_methods_supported") }, "PKCE", user},
-		"PKCE: plain":    {func(w *world, _ *Transport) { w.as["code_challenge_methods_supported"] = []string{"plain"} }, "PKCE", user},
-		"state: another": {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Set("state", "x") } }, "another state", token},
-		"state: none":    {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Del("state") } }, "another state", token},
-		"code: twice":    {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Add("code", "x") } }, `"code" twice`, token},
-		"code: none":     {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Del("code") } }, "lacks a code", token},
-		"iss: another":   {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Set("iss", elsewhere) } }, "another authorization server", token},
-		"iss: another, not announced": {func(w *world, _ *Transport) {
-			delete(w.as, "authorization_response_iss_parameter_supported")
-			w.answer = func(v url.Values) { v.Set("iss", elsewhere) }
-		}, "another authorization server", token},
-		"iss: a slash more": {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Set("iss", w.issuer.URL+"/") } }, "another authorization server", token},
-		"iss: twice":        {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Add("iss", elsewhere) } }, `"iss" twice`, token},
-		"iss: none":         {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Del("iss") } }, "lacks iss", token},
+		"resource: another host":  {server("resource", elsewhere+"/mcp"), "another resource", register},
+		"resource: another port":  {server("resource", "ISSUER/mcp"), "another resource", register},
+		"resource: beside":        {server("resource", "SERVER/mc"), "another resource", register},
+		"resource: below":         {server("resource", "SERVER/mcp/a"), "another resource", register},
+		"resource: a query":       {server("resource", "SERVER/mcp?tenant=b"), "another resource", register},
+		"resource: another query": {both(server("resource", "SERVER/mcp?tenant=b"), func(_ *world, tr *Transport) { tr.Server += "?tenant=a" }), "another resource", register},
+		"resource: fragment":      {server("resource", "SERVER/mcp#"), "fragment", register},
+		"resource: none":          {server("resource", nil), "'resource'", register},
+
+		"metadata: another origin":            {demand(`Bearer resource_metadata="ISSUER/x"`), "not at the origin", "issuer GET /x"},
+		"metadata: a file":                    {demand(`Bearer resource_metadata="file:///etc/passwd"`), "must be an https URL", register},
+		"metadata: http":                      {demand(`Bearer resource_metadata="http://evil.example.com/x"`), "must be an https URL", register},
+		"metadata: a user":                    {demand(`Bearer resource_metadata="http://u:p@HOST/x"`), "neither a user", "server GET /x"},
+		"metadata redirect to another origin": {redirect(aboutServer, 302, "ISSUER/x"), "no metadata", "issuer GET /x"},
+		"metadata redirect without end":       {redirect(aboutServer, 302, "SERVER/.well-known/oauth-protected-resource/mcp"), "no metadata", register},
+		"metadata fail":                       {replies(aboutServer, 503, "{}"), "status 503", register},
+		"metadata too large":                  {server("x", strings.Repeat("x", maxDocument)), "more than", register},
+		"metadata no JSON":                    {func(w *world, _ *Transport) { w.pages[aboutServer] = says("application/json", "{") }, "not JSON", register},
+		"no issuer":                           {server("authorization_servers", []string{}), "no authorization server", register},
+
+		"issuer twice in metadata": {replies(aboutIssuer, 200, `{"issuer":"`+elsewhere+`","issuer":"ISSUER","authorization_endpoint":"ISSUER/authorize",
+			"token_endpoint":"ISSUER/token","registration_endpoint":"ISSUER/register","code_challenge_methods_supported":["S256"]}`), "'issuer'", register},
+		"issuer: other metadata": {issuer("issuer", elsewhere), "are those of", register},
+		"issuer: a slash more":   {issuer("issuer", "ISSUER/"), "are those of", register},
+		"issuer: not https":      {server("authorization_servers", []string{"http://10.0.0.1"}), "must be an https URL", register},
+		"issuer: a query":        {server("authorization_servers", []string{"ISSUER?a=b"}), "has a query", register},
+
+		"endpoint: not https":               {issuer("token_endpoint", "http://10.0.0.1/token"), "token_endpoint must be", register},
+		"endpoint: of registration":         {issuer("registration_endpoint", "http://10.0.0.1/"), "registration_endpoint must be", register},
+		"endpoint: a script":                {issuer("authorization_endpoint", "javascript:alert(1)"), "authorization_endpoint must be", user},
+		"endpoint: own parameters":          {issuer("authorization_endpoint", "ISSUER/authorize?code_challenge_method=plain"), `sets the parameter "code_challenge_method"`, user},
+		"endpoint: own parameters, after ;": {issuer("authorization_endpoint", "ISSUER/authorize?a=b;code_challenge_method=plain"), "cannot be read", user},
+		"endpoint: a request of its own":    {issuer("authorization_endpoint", "ISSUER/authorize?request=e30."), `sets the parameter "request"`, user},
+		"endpoint: a request elsewhere":     {issuer("authorization_endpoint", "ISSUER/authorize?request%5Furi="+elsewhere), `sets the parameter "request_uri"`, user},
+		"endpoint: a response elsewhere":    {issuer("authorization_endpoint", "ISSUER/authorize?response_mode=fragment"), `sets the parameter "response_mode"`, user},
+		"endpoint: scopes":                  {both(demand("Bearer"), issuer("authorization_endpoint", "ISSUER/authorize?scope=admin")), `sets the parameter "scope"`, user},
+
+		"PKCE: none":  {issuer("code_challenge_methods_supported", nil), "PKCE", user},
+		"PKCE: plain": {issuer("code_challenge_methods_supported", []string{"plain"}), "PKCE", user},
+
+		"state: another":              {answer("state", "x"), "another state", exchange},
+		"state: none":                 {answer("state"), "another state", exchange},
+		"code: twice":                 {answer("code", "x", "y"), `"code" twice`, exchange},
+		"code: none":                  {answer("code"), "lacks a code", exchange},
+		"iss: another":                {answer("iss", elsewhere), "another authorization server", exchange},
+		"iss: another, not announced": {both(issuer("authorization_response_iss_parameter_supported", nil), answer("iss", elsewhere)), "another authorization server", exchange},
 		"iss: another, with an error": {func(w *world, _ *Transport) {
 			w.answer = func(v url.Values) { v.Set("iss", elsewhere); v.Set("error", "access_denied") }
-		}, "another authorization server", token},
-		"the user refuses": {func(w *world, _ *Transport) { w.answer = func(v url.Values) { v.Set("error", "access_denied") } }, "access_denied", token},
-		"token: another type": {func(w *world, _ *Transport) {
-			w.token = func(_ url.Values, body map[string]any) { body["token_type"] = "DPoP" }
-		}, "not a Bearer token", "none"},
-		"token: a line end": {func(w *world, _ *Transport) {
-			w.token = func(_ url.Values, body map[string]any) { body["access_token"] = "a\r\nX: SECRET" }
-		}, "cannot be sent", "none"},
-		"token endpoint redirects": {func(w *world, _ *Transport) {
-			redirect(func(w *world) string { return w.server.URL + "/steal" }, 307)(w, "issuer /token")
-		}, "status 307", "server POST /steal"},
-		"token endpoint redirects within its origin": {func(w *world, _ *Transport) {
-			redirect(func(*world) string { return "/steal" }, 307)(w, "issuer /token")
-		}, "status 307", "issuer POST /steal"},
-		"registration redirects": {func(w *world, _ *Transport) {
-			redirect(func(w *world) string { return w.server.URL + "/steal" }, 307)(w, "issuer /register")
-		}, "status 307", "server POST /steal"},
-		"registration refused": {func(w *world, _ *Transport) {
-			w.override["issuer /register"] = func(rw http.ResponseWriter, _ *http.Request) {
-				reply(rw, 400, map[string]any{"error": "invalid_redirect_uri"})
-			}
-		}, "status 400 invalid_redirect_uri", user},
-		"registration without an id": {func(w *world, _ *Transport) {
-			w.override["issuer /register"] = func(rw http.ResponseWriter, _ *http.Request) { reply(rw, 201, map[string]any{}) }
-		}, "client_id", user},
-		"registration with an empty id": {func(w *world, _ *Transport) {
-			w.override["issuer /register"] = func(rw http.ResponseWriter, _ *http.Request) {
-				reply(rw, 201, map[string]any{"client_id": ""})
-			}
-		}, "client_id is empty", user},
-		"no registration": {func(w *world, tr *Transport) {
-			delete(w.as, "registration_endpoint")
+		}, "another authorization server", exchange},
+		"iss: a slash more": {answer("iss", "ISSUER/"), "another authorization server", exchange},
+		"iss: twice":        {answer("iss", "ISSUER", elsewhere), `"iss" twice`, exchange},
+		"iss: none":         {answer("iss"), "lacks iss", exchange},
+		"the user refuses":  {answer("error", "access_denied"), "access_denied", exchange},
+
+		"token: another type":                        {token("token_type", "DPoP"), "not a Bearer token", "none"},
+		"token: a line end":                          {token("access_token", "a\r\nX: SECRET"), "cannot be sent", "none"},
+		"token endpoint redirects":                   {redirect("issuer /token", 307, "SERVER/steal"), "status 307", "server POST /steal"},
+		"token endpoint redirects within its origin": {redirect("issuer /token", 307, "/steal"), "status 307", "issuer POST /steal"},
+
+		"registration redirects":        {redirect("issuer /register", 307, "SERVER/steal"), "status 307", "server POST /steal"},
+		"registration refused":          {replies("issuer /register", 400, `{"error":"invalid_redirect_uri"}`), "status 400 invalid_redirect_uri", user},
+		"registration without an id":    {replies("issuer /register", 201, "{}"), "client_id", user},
+		"registration with an empty id": {replies("issuer /register", 201, `{"client_id":""}`), "client_id is empty", user},
+		"registration with a long id":   {replies("issuer /register", 201, `{"client_id":"`+strings.Repeat("x", maxClientID+1)+`"}`), "more than 8192 bytes", user},
+		"no registration": {both(issuer("registration_endpoint", nil), func(_ *world, tr *Transport) {
 			tr.Registered = map[string]Registration{elsewhere: {ID: "x"}}
-		}, "not registered", user},
+		}), "not registered", user},
 		"an unknown method": {func(w *world, tr *Transport) {
 			tr.Registered = map[string]Registration{w.issuer.URL: {ID: "x", Secret: "s", Method: "private_key_jwt"}}
 		}, "private_key_jwt", user},
-		"redirect URL": {func(w *world, tr *Transport) { tr.RedirectURL = "http://example.com/callback" }, "RedirectURL must be", user},
-		"scopes without end": {func(w *world, tr *Transport) {
-			w.challenge = `Bearer scope="` + manyScopes(maxScopes/4) + `"`
-		}, "scopes of more than", user},
+
+		"redirect URL":       {func(_ *world, tr *Transport) { tr.RedirectURL = "http://example.com/callback" }, "RedirectURL must be", user},
 		"no way to the user": {func(_ *world, tr *Transport) { tr.Authorize = nil }, "Authorize is nil", user},
-		"registration with a long id": {func(w *world, _ *Transport) {
-			w.override["issuer /register"] = func(rw http.ResponseWriter, _ *http.Request) {
-				reply(rw, 201, map[string]any{"client_id": strings.Repeat("x", maxClientID+1)})
-			}
-		}, "more than 8192 bytes", user},
+		"scopes without end": {demand(`Bearer scope="` + strings.Repeat("s", maxScopes+1) + `"`), "scopes of more than", user},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			tr := w.transport()
 			test.change(w, tr)
-			got, err := w.get(tr)
-			if err == nil || !strings.Contains(err.Error(), test.want) || w.count(test.never) != 0 {
-				t.Errorf("%q, %v; %q", got, err, w.happened())
-			}
+			_, err := w.get(tr)
+			w.wantError(test.want, err)
+			w.wantCount(test.never, 0)
 			if err != nil && (strings.Contains(err.Error(), "SECRET") || strings.Contains(err.Error(), "\n")) {
 				t.Error(err)
 			}
@@ -469,43 +481,30 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func manyScopes(n int) string {
-	var all []string
-	for i := range n {
-		all = append(all, fmt.Sprint("s", i))
-	}
-	return strings.Join(all, " ")
-}
-
 // The token endpoint repeats code and verifier in all parts of the error. No error of the Transport shows them.
 func TestErrorsHideSecrets(t *testing.T) {
-	for name, answer := range map[string]func(rw http.ResponseWriter, secret string){
-		"code and description": func(rw http.ResponseWriter, secret string) {
-			reply(rw, 400, map[string]any{"error": secret, "error_description": secret, "error_uri": secret})
-		},
-		"text": func(rw http.ResponseWriter, secret string) {
-			rw.WriteHeader(400)
-			_, _ = rw.Write([]byte(secret))
-		},
-		"JSON of another kind": func(rw http.ResponseWriter, secret string) {
-			reply(rw, 200, map[string]any{"access_token": "a", "expires_in": secret})
-		},
-		"success without a token": func(rw http.ResponseWriter, secret string) { reply(rw, 200, map[string]any{"x": secret}) },
+	for status, texts := range map[int][]string{
+		400: {`{"error":"SECRETS","error_description":"SECRETS","error_uri":"SECRETS"}`, "SECRETS"},
+		200: {`{"access_token":"a","expires_in":"SECRETS"}`, `{"x":"SECRETS"}`},
 	} {
-		w := newWorld(t)
-		var secrets []string
-		w.override["issuer /token"] = func(rw http.ResponseWriter, r *http.Request) {
-			secrets = []string{r.PostForm.Get("code"), r.PostForm.Get("code_verifier")}
-			answer(rw, strings.Join(secrets, " "))
-		}
-		_, err := w.get(w.transport())
-		if err == nil || len(secrets) != 2 || len(secrets[1]) < 43 {
-			t.Fatal(name, err, secrets)
-		}
-		for e := err; e != nil; e = errors.Unwrap(e) { // the whole chain
-			text := fmt.Sprintf("%v %+v", e, e)
-			if strings.Contains(text, secrets[0]) || strings.Contains(text, secrets[1]) {
-				t.Errorf("%s: %s", name, text)
+		for _, text := range texts {
+			w := newWorld(t)
+			var secrets []string
+			w.pages["issuer /token"] = func(rw http.ResponseWriter, r *http.Request) {
+				secrets = []string{r.PostFormValue("code"), r.PostFormValue("code_verifier")}
+				rw.Header().Set("Content-Type", "application/json")
+				rw.WriteHeader(status)
+				_, _ = io.WriteString(rw, strings.ReplaceAll(text, "SECRETS", strings.Join(secrets, " ")))
+			}
+			_, err := w.get(w.transport())
+			if err == nil || len(secrets) != 2 || len(secrets[1]) < 43 {
+				t.Fatal(text, err, secrets)
+			}
+			for e := err; e != nil; e = errors.Unwrap(e) { // the whole chain
+				shown := fmt.Sprintf("%v %+v", e, e)
+				if strings.Contains(shown, secrets[0]) || strings.Contains(shown, secrets[1]) {
+					t.Errorf("%s: %s", text, shown)
+				}
 			}
 		}
 	}
@@ -604,9 +603,7 @@ func TestLateRefusal(t *testing.T) {
 	w.want(tr, "200 hello")
 	close(proceed)
 	late.Wait()
-	if w.count("issuer POST /token") != 1 {
-		t.Error(w.happened())
-	}
+	w.wantCount("issuer POST /token", 1)
 }
 
 // A request whose body cannot be read twice, or that ends a session, gets the 401, and begins no login.
@@ -622,64 +619,54 @@ func TestNoLogin(t *testing.T) {
 	}
 }
 
-// A login goes on when the request that began it gives up, and ends with Close.
+// A login goes on when the request that began it gives up. It ends with Close, and when its time is over.
 func TestLoginOutlivesRequest(t *testing.T) {
 	w := newWorld(t)
-	tr := w.transport()
-	asked, proceed := make(chan bool), make(chan bool)
-	var cancelled atomic.Bool
-	tr.Authorize = func(ctx context.Context, target string) (url.Values, error) {
-		asked <- true
-		select {
-		case <-proceed:
-			return w.browse(ctx, target)
-		case <-ctx.Done():
-			cancelled.Store(true)
-			return nil, ctx.Err()
+	asked, proceed := make(chan bool, 1), make(chan bool)
+	waits := func(proceed <-chan bool) *Transport { // for its user
+		tr := w.transport()
+		tr.Authorize = func(ctx context.Context, target string) (url.Values, error) {
+			asked <- true
+			select {
+			case <-proceed:
+				return w.browse(ctx, target)
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
 		}
+		return tr
 	}
+	login := func(ctx context.Context, tr *Transport) <-chan error {
+		ended := make(chan error, 1)
+		go func() { ended <- tr.Login(ctx) }()
+		<-asked
+		return ended
+	}
+	patient := waits(proceed)
 	ctx, cancel := context.WithCancel(t.Context())
-	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, tr.Server, nil)
-	ended := make(chan error)
-	go func() {
-		_, err := tr.RoundTrip(r)
-		ended <- err
-	}()
-	<-asked
+	ended := login(ctx, patient)
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	close(proceed)
-	w.want(tr, "200 hello")
-	if w.count("user") != 1 {
-		t.Error(w.happened())
-	}
+	w.want(patient, "200 hello")
+	w.wantCount("user", 1)
 
-	other := w.transport() // its user never answers
-	other.Authorize = func(ctx context.Context, target string) (url.Values, error) {
-		asked <- true
-		<-ctx.Done()
-		cancelled.Store(true)
-		return nil, ctx.Err()
-	}
-	go func() { ended <- other.Login(t.Context()) }()
-	<-asked
-	other.Close()
-	if err := <-ended; !errors.Is(err, errClosed) || !cancelled.Load() {
+	closed := waits(nil)
+	ended = login(t.Context(), closed)
+	closed.Close()
+	if err := <-ended; !errors.Is(err, errClosed) {
 		t.Error(err)
 	}
-	metadata := w.count("server GET /.well-known/oauth-protected-resource/mcp")
-	if err := other.Login(t.Context()); !errors.Is(err, errClosed) || w.count("server GET /.well-known/oauth-protected-resource/mcp") != metadata {
+	before := len(w.happened())
+	if err := closed.Login(t.Context()); !errors.Is(err, errClosed) || len(w.happened()) != before+1 { // the ping
 		t.Error(err, w.happened())
 	}
 
-	slow := w.transport()
-	slow.Timeout = 50 * time.Millisecond
-	slow.Authorize = func(ctx context.Context, _ string) (url.Values, error) { <-ctx.Done(); return nil, ctx.Err() }
-	if err := slow.Login(t.Context()); err == nil || !strings.Contains(err.Error(), "no login within 50ms") {
-		t.Error(err)
-	}
+	late := waits(nil)
+	late.Timeout = 50 * time.Millisecond
+	w.wantError("no login within 50ms", late.Login(t.Context()))
 }
 
 // After 401 the token is refreshed; the user is asked if the refresh token is refused, not if the endpoint fails.
@@ -702,24 +689,18 @@ func TestRefresh(t *testing.T) {
 	}
 	w.token = nil
 	w.expire()
-	w.mu.Lock()
 	clear(w.refreshes)
-	w.mu.Unlock()
 	w.want(tr, "200 hello")
-	if w.count("user") != 2 {
-		t.Error(w.happened())
-	}
+	w.wantCount("user", 2)
 	w.expire()
 	w.resource["resource"] = w.server.URL // a refresh token for another resource stays where it is
 	w.want(tr, "200 hello")
-	if w.count("user") != 3 {
-		t.Error(w.happened())
-	}
+	w.wantCount("user", 3)
 	w.expire()
-	w.override["issuer /token"] = func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(503) }
-	if _, err := w.get(tr); err == nil || !strings.Contains(err.Error(), "status 503") || w.count("user") != 3 {
-		t.Error(err, w.happened())
-	}
+	w.pages["issuer /token"] = func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(503) }
+	_, err := w.get(tr)
+	w.wantError("status 503", err)
+	w.wantCount("user", 3)
 }
 
 // A refreshed token that the server refuses sends the user to the authorization server; a fresh one that it refuses does not.
@@ -734,20 +715,14 @@ func TestRefusedTokens(t *testing.T) {
 	}
 	w.expire()
 	w.want(tr, "200 hello")
-	if w.count("user") != 2 {
-		t.Error(w.happened())
-	}
+	w.wantCount("user", 2)
 	w.token = func(_ url.Values, body map[string]any) { body["access_token"] = "not-valid" }
 	w.expire()
 	for range 5 {
 		w.want(tr, "401 ")
 	}
-	if w.count("user") != 3 {
-		t.Error(w.happened())
-	}
-	if err := tr.Login(t.Context()); err == nil || !strings.Contains(err.Error(), "does not accept") {
-		t.Error(err)
-	}
+	w.wantCount("user", 3)
+	w.wantError("does not accept", tr.Login(t.Context()))
 }
 
 // After 403 the user is asked for the union of the scopes, once.
@@ -760,19 +735,15 @@ func TestStepUp(t *testing.T) {
 	if w.count("user") != 2 || w.logins[1].Get("scope") != "read write" {
 		t.Error(w.logins)
 	}
-	w.mu.Lock()
 	for token := range w.valid {
 		w.valid[token] = []string{"read"} // the user has granted less
 	}
-	w.mu.Unlock()
 	for range 5 {
 		w.want(tr, "403 ")
 	}
-	if w.count("user") != 2 {
-		t.Error(w.happened())
-	}
+	w.wantCount("user", 2)
 	wanted := 0
-	w.override["server /mcp"] = func(rw http.ResponseWriter, _ *http.Request) { // ever more
+	w.pages["server /mcp"] = func(rw http.ResponseWriter, _ *http.Request) { // ever more
 		wanted++
 		rw.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer error="insufficient_scope", scope="more%d"`, wanted))
 		rw.WriteHeader(403)
@@ -781,12 +752,9 @@ func TestStepUp(t *testing.T) {
 	if w.count("user") != 2+maxLogins || !strings.HasPrefix(w.logins[3].Get("scope"), "read write more1 more2") {
 		t.Error(w.logins)
 	}
-	delete(w.override, "server /mcp")
-	w.override["server /mcp"] = func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(403) } // about no scope
+	w.pages["server /mcp"] = func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(403) } // about no scope
 	w.want(tr, "403 ")
-	if w.count("user") != 2+maxLogins {
-		t.Error(w.logins)
-	}
+	w.wantCount("user", 2+maxLogins)
 }
 
 // After a failure the user is left alone for a while.
@@ -797,13 +765,10 @@ func TestPauseAfterFailure(t *testing.T) {
 	tr.pause = time.Hour
 	w.answer = func(v url.Values) { v.Set("error", "access_denied") }
 	for range 3 {
-		if _, err := w.get(tr); err == nil || !strings.Contains(err.Error(), "access_denied") {
-			t.Error(err)
-		}
+		_, err := w.get(tr)
+		w.wantError("access_denied", err)
 	}
-	if w.count("user") != 1 {
-		t.Error(w.happened())
-	}
+	w.wantCount("user", 1)
 	tr.pause, w.answer = 0, nil
 	w.want(tr, "200 hello")
 }
@@ -812,16 +777,14 @@ func TestPauseAfterFailure(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	w := newWorld(t)
 	w.challenge = "Bearer"
-	w.resource["resource"] = w.server.URL
-	w.resource["scopes_supported"] = []string{"a", "b"}
-	w.resource["authorization_servers"] = []string{w.issuer.URL + "/tenant"}
-	w.as["issuer"] = w.issuer.URL + "/tenant"
-	w.as["scopes_supported"] = []string{"offline_access", "a"}
-	w.answer = func(v url.Values) { v.Set("iss", w.issuer.URL+"/tenant") }
-	w.places = []string{"server /.well-known/oauth-protected-resource", "issuer /tenant/.well-known/openid-configuration"}
-	w.override["issuer /.well-known/oauth-authorization-server/tenant"] = func(rw http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(rw, "<!DOCTYPE html>") // some servers answer anything
-	}
+	maps.Copy(w.resource, map[string]any{"resource": w.server.URL, "scopes_supported": []string{"a", "b"},
+		"authorization_servers": []string{w.issuer.URL + "/tenant"}})
+	maps.Copy(w.as, map[string]any{"issuer": w.issuer.URL + "/tenant", "scopes_supported": []string{"offline_access", "a"}})
+	answer("iss", "ISSUER/tenant")(w, nil)
+	w.pages["server /.well-known/oauth-protected-resource"] = w.describeServer
+	w.pages["issuer /tenant/.well-known/openid-configuration"] = w.describeIssuer
+	w.pages["issuer /.well-known/oauth-authorization-server/tenant"] = says("text/html", "<!DOCTYPE html>") // some servers answer anything
+	delete(w.pages, aboutServer)
 	w.want(w.transport(), "200 hello")
 	want := []string{"server POST /mcp", "server GET /.well-known/oauth-protected-resource/mcp", "server GET /.well-known/oauth-protected-resource",
 		"issuer GET /.well-known/oauth-authorization-server/tenant", "issuer GET /.well-known/openid-configuration/tenant",
@@ -836,7 +799,7 @@ func TestPlaces(t *testing.T) {
 
 // The ways to a client id that the conformance suite does not go: it has those with a secret, and a URL that is read.
 func TestRegistration(t *testing.T) {
-	for want, change := range map[string]func(*world, *Transport){
+	for want, change := range map[string]change{
 		"at the second issuer": func(w *world, tr *Transport) {
 			w.resource["authorization_servers"] = []string{w.server.URL, w.issuer.URL}
 			tr.Registered = map[string]Registration{w.issuer.URL: {ID: "at the second issuer"}}
@@ -863,9 +826,7 @@ func TestMigration(t *testing.T) {
 	w.want(tr, "200 hello")
 	w.expire()
 	w.resource["authorization_servers"] = []string{second.issuer.URL}
-	second.override["issuer /register"] = func(rw http.ResponseWriter, _ *http.Request) {
-		reply(rw, 201, map[string]any{"client_id": "second"})
-	}
+	replies("issuer /register", 201, `{"client_id":"second"}`)(second, nil)
 	tr.Authorize = second.browse
 	second.token = func(_ url.Values, body map[string]any) {
 		w.mu.Lock()
@@ -882,18 +843,14 @@ func TestMigration(t *testing.T) {
 	tr.Authorize = w.browse
 	w.want(tr, "200 hello")
 	w.expire()
-	w.token = func(_ url.Values, body map[string]any) {
-		clear(body)
-		maps.Copy(body, map[string]any{"error": "invalid_client"})
-	}
-	if _, err := w.get(tr); err == nil || !strings.Contains(err.Error(), "invalid_client") || len(w.bodies) != 1 {
-		t.Error(err, w.bodies)
-	}
-	w.token, tr.pause = nil, 0
+	exchange := w.pages["issuer /token"]
+	replies("issuer /token", 400, `{"error":"invalid_client"}`)(w, nil)
+	_, err := w.get(tr)
+	w.wantError("invalid_client", err)
+	w.wantCount("issuer POST /register", 1)
+	w.pages["issuer /token"], tr.pause = exchange, 0
 	w.want(tr, "200 hello")
-	if len(w.bodies) != 2 {
-		t.Error(w.bodies)
-	}
+	w.wantCount("issuer POST /register", 2)
 }
 
 // If Client is nil, only public addresses are reached, however they are spelt.
@@ -908,7 +865,7 @@ func TestPublicOnly(t *testing.T) {
 		if err == nil {
 			resp.Body.Close()
 		}
-		if err == nil || host != "localhost" && !strings.Contains(err.Error(), "not a public address") {
+		if err == nil || host != "localhost" && !strings.Contains(err.Error(), "prohibited IP address") {
 			t.Error(host, err)
 		}
 	}
@@ -916,7 +873,7 @@ func TestPublicOnly(t *testing.T) {
 		t.Error(got)
 	}
 	for _, text := range []string{w.issuer.URL, "http://localhost/", "ftp://example.com", "https:///x", "https://u@example.com", "https://example.com#x", "//example.com"} {
-		if _, err := tr.checkURL("x", text); err == nil {
+		if _, err := checkURL("x", text, tr.local); err == nil {
 			t.Errorf("%q is allowed", text)
 		}
 	}
