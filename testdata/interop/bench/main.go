@@ -8,8 +8,8 @@
 //	go run ./bench -only echo  the rows whose names match
 //	go run ./bench -before DIR with a column for mcpwire in another checkout
 //
-// What is compared is in this file, in the order of the table. What servers are put under is in load.go, and how programs are built and
-// started in process.go.
+// What is compared is in this file, in the order of the table. What programs are put under is in load.go, and how they are built and started
+// in process.go.
 package main
 
 import (
@@ -36,29 +36,34 @@ type bench struct {
 	rounds   int
 	slice    time.Duration // how long a turn is
 	sessions int           // many of them
-	quick    bool
-	rows     []string // of the table
 }
 
 // measurement is one row. At most so many times what the bare program uses should mcpwire use.
 type measurement struct {
 	name string
 	most float64
-	run  func(b *bench, m measurement) error
+	run  func(b *bench) (figures, error)
+}
+
+// figures are those of a row: of the bare program, and in each round those of the others.
+type figures struct {
+	bare   string
+	others [][]float64
+	format func(float64) string
 }
 
 var measurements = []measurement{
-	{"a call over HTTP, 2025-11-25, 1 connection", 1.5, calling(inSession, 1)},
-	{"a call over HTTP, 2025-11-25, 64 connections", 1.9, calling(inSession, 64)},
-	{"a call over HTTP, 2026-07-28, 1 connection", 1.6, calling(modern, 1)},
-	{"a call over HTTP, 2026-07-28, 64 connections", 2.2, calling(modern, 64)},
-	{"`initialize`", 1.7, initialize},
-	{"echo of 1 MiB", 2.7, echoOfMiB},
-	{"a progress event, one a millisecond", 1.4, progress(50, 1)},
-	{"a progress event, back to back", 1, progress(500, 0)},
-	{"a call over stdio, one after another", 1.6, lines(1)},
-	{"a call over stdio, 64 under way", 2.5, lines(64)},
-	{"a call, as a client", 1.3, client},
+	{"a call over HTTP, 2025-11-25, 1 connection", 1.5, compare(calls(inSession, 1))},
+	{"a call over HTTP, 2025-11-25, 64 connections", 1.9, compare(calls(inSession, 64))},
+	{"a call over HTTP, 2026-07-28, 1 connection", 1.6, compare(calls(modern, 1))},
+	{"a call over HTTP, 2026-07-28, 64 connections", 2.2, compare(calls(modern, 64))},
+	{"`initialize`", 1.7, compare(initialize)},
+	{"echo of 1 MiB", 2.7, compare(echoOfMiB)},
+	{"a progress event, one a millisecond", 1.4, compare(progress(50, 1))},
+	{"a progress event, back to back", 1, compare(progress(500, 0))},
+	{"a call over stdio, one after another", 1.6, compare(lines(1))},
+	{"a call over stdio, 64 under way", 2.5, compare(lines(64))},
+	{"a call, as a client", 1.3, compare(client)},
 	{"a call with many sessions, against one with one session", 1.2, manySessions},
 	{"memory of an idle session", 1100, idleSession},
 	{"start-up and the first answer", 1.15, startUp},
@@ -67,31 +72,27 @@ var measurements = []measurement{
 func main() {
 	log.SetFlags(0)
 	b := &bench{programs: programs(), slice: 150 * time.Millisecond, sessions: 10_000}
-	before := flag.String("before", "", "compare with mcpwire as it is in another checkout as well, a `directory`")
+	before := flag.String("before", "", "compare with mcpwire as it is in another checkout as well, a `directory`; go run ./copywire runs there")
 	only := flag.String("only", ".", "measure what matches this `regexp`")
 	flag.IntVar(&b.rounds, "rounds", 21, "how often each side takes its turn")
-	flag.BoolVar(&b.quick, "quick", false, "only see that everything runs and answers are right")
+	quick := flag.Bool("quick", false, "only see that everything runs and answers are right")
 	flag.Parse()
 	if *before != "" {
-		dir, err := filepath.Abs(*before)
-		if err != nil {
-			log.Fatal(err)
-		}
-		b.programs = slices.Insert(b.programs, 2, &program{name: "before", before: dir, paths: map[kind]string{}})
+		b.programs = slices.Insert(b.programs, 2, &program{name: "before", checkout: *before})
 	}
-	chosen, err := regexp.Compile(*only)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if b.quick {
+	if *quick {
 		b.rounds, b.slice, b.sessions = 1, 20*time.Millisecond, 100
 	}
-	if err := b.run(chosen); err != nil {
+	if err := b.run(*only); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func (b *bench) run(chosen *regexp.Regexp) error {
+func (b *bench) run(only string) error {
+	chosen, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
 	out, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return err
@@ -102,50 +103,41 @@ func (b *bench) run(chosen *regexp.Regexp) error {
 		return err
 	}
 	for _, p := range b.programs {
-		if err := p.build(filepath.Dir(strings.TrimSpace(string(module))), out); err != nil {
+		if err := p.build(filepath.Dir(string(module)), out); err != nil {
 			return err
 		}
 	}
-	for _, m := range measurements {
-		if chosen.MatchString(m.name) {
-			if err := m.run(b, m); err != nil {
-				return fmt.Errorf("%s: %w", m.name, err)
-			}
-		}
-	}
-	fmt.Printf("| %s, %s, %d cores |", time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU())
+	table := fmt.Sprintf("| %s, %s, %d cores |", time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU())
 	for _, p := range b.programs {
-		fmt.Printf(" %s |", p.name)
+		table += " " + p.name + " |"
 	}
-	fmt.Printf("\n|%s\n%s\n%s", strings.Repeat(" --- |", 1+len(b.programs)), strings.Join(b.rows, "\n"), notes)
+	table += "\n|" + strings.Repeat(" --- |", 1+len(b.programs))
+	for _, m := range measurements {
+		if !chosen.MatchString(m.name) {
+			continue
+		}
+		found, err := m.run(b)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+		table += "\n| " + strings.Join(b.cells(m, found), " | ") + " |"
+	}
+	fmt.Println(table)
 	return nil
 }
 
-const notes = `
-Processor time; the others as multiples of the bare program, which decodes once and writes once: medians of the same rounds. A call is a
-tools/call of echo with a few bytes. go-sdk answers it in JSON, which is cheaper than its default, and has no sessions where it serves
-2026-07-28; mcp-go has sessions for 2025-11-25. Tools are made as their manuals show. The events of mcpwire have ids and can be resumed,
-those of the others not. All clients call mcpwire.
-`
-
-// add adds a row: the figure of the bare program, and those of the others. Of mcpwire's also the quartiles are shown, and whether it is more
-// than it should be.
-func (b *bench) add(m measurement, bare string, others [][]float64, format func(float64) string) {
-	cells := []string{m.name, bare}
+// cells makes a row of figures. Of mcpwire's it also shows the quartiles, and what they should be.
+func (b *bench) cells(m measurement, found figures) []string {
+	cells := []string{m.name, found.bare}
 	for i, p := range b.programs[1:] {
-		middle := quantile(others[i], 0.5)
-		cells = append(cells, format(middle))
-		if p.name == "mcpwire" && !b.quick {
-			verdict := "holds"
-			if middle > m.most {
-				verdict = "MISSED"
-			}
-			defer fmt.Fprintf(os.Stderr, "    %.3f (quartiles %.3f, %.3f), at most %g: %s\n", middle,
-				quantile(others[i], 0.25), quantile(others[i], 0.75), m.most, verdict)
+		all := found.others[i]
+		cells = append(cells, found.format(quantile(all, 0.5)))
+		if p.name == "mcpwire" {
+			fmt.Fprintf(os.Stderr, "%s: mcpwire %.3f (quartiles %.3f, %.3f), should be at most %g\n", m.name,
+				quantile(all, 0.5), quantile(all, 0.25), quantile(all, 0.75), m.most)
 		}
 	}
-	b.rows = append(b.rows, "| "+strings.Join(cells, " | ")+" |")
-	fmt.Fprintln(os.Stderr, strings.Join(cells, ", "))
+	return cells
 }
 
 func times(x float64) string { return digits(x) + "×" }
@@ -172,37 +164,50 @@ func quantile(all []float64, q float64) float64 {
 
 // Sides take turns in small slices, so that whatever else the machine does befalls all of them, and each round is compared with itself.
 type side struct {
-	*child
-	load
-	idle float64 // processor time per time, of the child with nothing to do
+	name string
+	turn func() (each float64, err error) // processor time of an operation, in nanoseconds
+	stop func()
 }
 
-// results are the processor times of an operation, in nanoseconds: of each side, round by round.
-type results [][]float64
-
-// ratios compares two sides round by round.
-func (r results) ratios(at, to int) (all []float64) {
-	for _, round := range r {
-		all = append(all, round[at]/round[to])
+// under puts a child under a load. run makes calls until then, and returns how many operations that were; settle undoes what is left over,
+// outside of what is measured.
+func (c *child) under(slice time.Duration, run func(until time.Time) (ops int, err error), settle func() error) (*side, error) {
+	before, err := c.ask("cpu")
+	time.Sleep(slice)
+	after, err2 := c.ask("cpu")
+	idle := (after - before) / float64(slice) // processor time per time, with nothing to do
+	turn := func() (float64, error) {
+		before, err := c.ask("cpu")
+		if err != nil {
+			return 0, err
+		}
+		begun := time.Now()
+		ops, err := run(begun.Add(slice))
+		elapsed := time.Since(begun)
+		after, err2 := c.ask("cpu")
+		if err := errors.Join(err, err2, settle()); err != nil {
+			return 0, fmt.Errorf("%w\n%s", err, c.said())
+		}
+		if ops == 0 {
+			return 0, errors.New("nothing done")
+		}
+		return (after - before - idle*float64(elapsed)) / float64(ops), nil
 	}
-	return all
+	return &side{c.name, turn, c.stop}, errors.Join(err, err2)
 }
 
-// of returns the results of one side.
-func (r results) of(at int) (all []float64) {
-	for _, round := range r {
-		all = append(all, round[at])
-	}
-	return all
-}
+// nothing is left over.
+func nothing() error { return nil }
+
+// rounds are the figures of all sides, in each round.
+type rounds [][]float64
 
 // alternate has sides take turns, and ends them. The first round does not count.
-func (b *bench) alternate(begin ...func() (*side, error)) (r results, err error) {
+func (b *bench) alternate(begin []func() (*side, error)) (r rounds, err error) {
 	var sides []*side
 	defer func() {
 		for _, s := range sides {
-			s.close()
-			s.child.stop()
+			s.stop()
 		}
 	}()
 	for _, begin := range begin {
@@ -211,20 +216,13 @@ func (b *bench) alternate(begin ...func() (*side, error)) (r results, err error)
 			return nil, err
 		}
 		sides = append(sides, s)
-		before, err := s.cpu()
-		time.Sleep(b.slice)
-		after, err2 := s.cpu()
-		if err := errors.Join(err, err2); err != nil {
-			return nil, err
-		}
-		s.idle = float64(after-before) / float64(b.slice)
 	}
 	for round := range b.rounds + 1 {
 		turns := make([]float64, len(sides))
 		for i := range sides {
 			at := (i + round) % len(sides) // nobody always follows the same
-			if turns[at], err = sides[at].turn(b.slice); err != nil {
-				return nil, fmt.Errorf("%s: %w\n%s", sides[at].name, err, sides[at].said())
+			if turns[at], err = sides[at].turn(); err != nil {
+				return nil, fmt.Errorf("%s: %w", sides[at].name, err)
 			}
 		}
 		if round > 0 {
@@ -234,167 +232,172 @@ func (b *bench) alternate(begin ...func() (*side, error)) (r results, err error)
 	return r, nil
 }
 
-// turn returns the processor time of an operation.
-func (s *side) turn(d time.Duration) (float64, error) {
-	before, err := s.cpu()
-	if err != nil {
-		return 0, err
+// column returns the figures of a side, as multiples of those of another; -1: as they are.
+func (r rounds) column(at, of int) (all []float64) {
+	for _, turns := range r {
+		unit := 1.0
+		if of >= 0 {
+			unit = turns[of]
+		}
+		all = append(all, turns[at]/unit)
 	}
-	begun := time.Now()
-	ops, err := s.run(begun.Add(d))
-	elapsed := time.Since(begun)
-	after, err2 := s.cpu()
-	if err := errors.Join(err, err2, s.settle()); err != nil || ops == 0 {
-		return 0, errors.Join(err, errors.New("nothing done"))
+	return all
+}
+
+// compare has all programs take turns.
+func compare(begin func(b *bench, p *program) (*side, error)) func(*bench) (figures, error) {
+	return func(b *bench) (figures, error) {
+		var sides []func() (*side, error)
+		for _, p := range b.programs {
+			sides = append(sides, func() (*side, error) { return begin(b, p) })
+		}
+		r, err := b.alternate(sides)
+		if err != nil {
+			return figures{}, err
+		}
+		found := figures{bare: duration(quantile(r.column(0, -1), 0.5)), format: times}
+		for i := range b.programs[1:] {
+			found.others = append(found.others, r.column(1+i, 0))
+		}
+		return found, nil
 	}
-	return (float64(after-before) - s.idle*float64(elapsed)) / float64(ops), nil
 }
 
 // ---- What is measured ----
 
-// compare has all programs take turns, and adds a row.
-func (b *bench) compare(m measurement, begin func(p *program) (*side, error)) error {
-	var all []func() (*side, error)
-	for _, p := range b.programs {
-		all = append(all, func() (*side, error) { return begin(p) })
-	}
-	r, err := b.alternate(all...)
-	if err != nil {
-		return err
-	}
-	var others [][]float64
-	for i := range b.programs[1:] {
-		others = append(others, r.ratios(1+i, 0))
-	}
-	b.add(m, duration(quantile(r.of(0), 0.5)), others, times)
-	return nil
-}
-
-func calling(k kind, connections int) func(*bench, measurement) error {
-	return func(b *bench, m measurement) error {
-		return b.compare(m, func(p *program) (*side, error) {
-			return p.web(k, connections, toolCall(k == modern, "echo", `"text":"hello"`, ""), 1, saying("hello"))
-		})
+func calls(k kind, connections int) func(*bench, *program) (*side, error) {
+	return func(b *bench, p *program) (*side, error) {
+		return b.web(p, k, connections, connections, toolCall(k, "echo", `"text":"hello"`), 1, saying("hello"))
 	}
 }
 
-func echoOfMiB(b *bench, m measurement) error {
+func echoOfMiB(b *bench, p *program) (*side, error) {
 	const line = `Any text will do as long as it has lines and a \"quotation\" now and then.\n`
 	text := strings.Repeat(line, 1+1<<20/len(line))
-	return b.compare(m, func(p *program) (*side, error) {
-		return p.web(inSession, 1, toolCall(false, "echo", `"text":"`+text+`"`, ""), 1, saying(text))
-	})
+	return b.web(p, inSession, 1, 1, toolCall(inSession, "echo", `"text":"`+text+`"`), 1, saying(text))
 }
 
-func progress(n, delay int) func(*bench, measurement) error {
-	return func(b *bench, m measurement) error {
-		return b.compare(m, func(p *program) (*side, error) {
-			body := toolCall(false, "count", fmt.Sprintf(`"n":%d,"delayMs":%d`, n, delay), `"progressToken":"token"`)
-			return p.web(events, 1, body, n, counting(n, p.name == "mcp-go")) // which is known to lose some
-		})
+func progress(n, delay int) func(*bench, *program) (*side, error) {
+	return func(b *bench, p *program) (*side, error) {
+		mayLose := p.name == "mcp-go" // which is known to lose some
+		return b.web(p, events, 1, 1, toolCall(events, "count", fmt.Sprintf(`"n":%d,"delayMs":%d`, n, delay)), n, counting(n, mayLose))
 	}
 }
 
-func initialize(b *bench, m measurement) error {
-	return b.compare(m, func(p *program) (*side, error) {
-		c, err := p.serve()
-		if err != nil {
-			return nil, err
-		}
-		l, err := newInitializing(c.addr, p.path(inSession))
-		return &side{child: c, load: l}, err
-	})
-}
-
-func lines(ahead int) func(*bench, measurement) error {
-	return func(b *bench, m measurement) error {
-		return b.compare(m, func(p *program) (*side, error) {
-			c, err := p.start(p.server)
+// initialize begins sessions, which are ended between the slices.
+func initialize(b *bench, p *program) (*side, error) {
+	c, err := p.serve()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := c.dial()
+	if err != nil {
+		return nil, err
+	}
+	path := p.path(inSession)
+	hello := newCall(post(path, "", initializeCall), 1, containing(`"serverInfo"`))
+	var sessions []string
+	begin := func(until time.Time) (ops int, err error) {
+		for ; time.Now().Before(until); ops++ {
+			session, err := conn.do(hello)
 			if err != nil {
-				return nil, err
+				return ops, err
 			}
-			l, err := newLineLoad(c, ahead)
-			return &side{child: c, load: l}, err
-		})
+			sessions = append(sessions, session)
+		}
+		return ops, nil
 	}
+	end := func() error {
+		for _, id := range sessions {
+			if _, err := conn.exchange([]byte("DELETE " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\n" + headers(inSession, id) + "\r\n")); err != nil {
+				return err
+			}
+		}
+		sessions = nil
+		return nil
+	}
+	return c.under(b.slice, begin, end)
 }
 
-// client measures the other end: the server is the same for all.
-func client(b *bench, m measurement) error {
+// client measures the other end: each has a server of mcpwire, and calls by itself.
+func client(b *bench, p *program) (*side, error) {
 	server, err := b.programs[1].serve("-versions", legacyVersion)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer server.stop()
-	return b.compare(m, func(p *program) (*side, error) {
-		c, err := p.start(p.client, "http://"+server.addr+"/mcp")
-		return &side{child: c, load: clientLoad{child: c}}, err
-	})
+	c, err := p.start(p.client, "http://"+server.addr+"/mcp")
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.under(b.slice, func(until time.Time) (ops int, err error) {
+		fmt.Fprintln(c.stdin, time.Until(until))
+		line, err := c.stdout.ReadString('\n')
+		if err != nil {
+			return 0, err
+		}
+		return strconv.Atoi(strings.TrimSpace(line))
+	}, nothing)
+	s.stop = func() {
+		c.stop()
+		server.stop()
+	}
+	return s, err
 }
 
 // manySessions compares each program with itself. The bare one has no sessions.
-func manySessions(b *bench, m measurement) error {
-	var all []func() (*side, error)
+func manySessions(b *bench) (figures, error) {
+	var sides []func() (*side, error)
 	for _, p := range b.programs[1:] {
-		all = append(all, func() (*side, error) { return p.many(1) }, func() (*side, error) { return p.many(b.sessions) })
+		for _, sessions := range []int{1, b.sessions} {
+			sides = append(sides, func() (*side, error) {
+				return b.web(p, inSession, 16, sessions, toolCall(inSession, "echo", `"text":"hello"`), 1, saying("hello"))
+			})
+		}
 	}
-	r, err := b.alternate(all...)
+	r, err := b.alternate(sides)
 	if err != nil {
-		return err
+		return figures{}, err
 	}
-	var others [][]float64
+	found := figures{bare: "–", format: times}
 	for i := range b.programs[1:] {
-		others = append(others, r.ratios(2*i+1, 2*i))
+		found.others = append(found.others, r.column(2*i+1, 2*i))
 	}
-	b.add(m, "–", others, times)
-	return nil
+	return found, nil
 }
 
-// idleSession tells what sessions need while nothing happens: live heap, and goroutines.
-func idleSession(b *bench, m measurement) error {
-	var heap [][]float64
+// idleSession tells what sessions need of the heap while nothing happens. A few are begun before, as the first ones cost more.
+func idleSession(b *bench) (figures, error) {
+	found := figures{bare: "–", format: func(n float64) string { return fmt.Sprintf("%.0f B", n) }}
 	for _, p := range b.programs[1:] {
 		c, err := p.serve()
 		if err != nil {
-			return err
+			return found, err
 		}
-		each, err := c.growth(b.sessions)
-		c.stop()
-		if err != nil {
-			return err
+		defer c.stop()
+		_, err = c.open(p.path(inSession), 10)
+		before, err2 := c.ask("memory")
+		_, err3 := c.open(p.path(inSession), b.sessions)
+		after, err4 := c.ask("memory")
+		if err := errors.Join(err, err2, err3, err4); err != nil {
+			return found, err
 		}
-		heap = append(heap, []float64{each.heap})
-		fmt.Fprintf(os.Stderr, "%s: %.1f goroutines for an idle session\n", p.name, each.goroutines)
+		found.others = append(found.others, []float64{(after - before) / float64(b.sessions)})
 	}
-	b.add(m, "–", heap, func(n float64) string { return fmt.Sprintf("%.0f B", n) })
-	return nil
+	return found, nil
 }
 
-// startUp starts the programs as they are, over stdio.
-func startUp(b *bench, m measurement) error {
-	var r results
-	for range 3 * b.rounds {
-		var turns []float64
-		for _, p := range b.programs {
-			cpu, err := p.answerOnce()
-			if err != nil {
-				return err
-			}
-			turns = append(turns, float64(cpu))
-		}
-		r = append(r, turns)
-	}
-	var others [][]float64
-	for i := range b.programs[1:] {
-		others = append(others, r.ratios(1+i, 0))
-	}
-	b.add(m, duration(quantile(r.of(0), 0.5)), others, times)
-	return nil
+// startUp starts programs over stdio, which takes so short that there are more rounds.
+func startUp(b *bench) (figures, error) {
+	more := *b
+	more.rounds *= 3
+	return compare(func(_ *bench, p *program) (*side, error) {
+		return &side{p.name, p.answerOnce, func() {}}, nil
+	})(&more)
 }
 
 // answerOnce returns the processor time that a program has used until its first answer.
-func (p *program) answerOnce() (time.Duration, error) {
-	cmd := exec.Command(p.plain)
+func (p *program) answerOnce() (float64, error) {
+	cmd := exec.Command(p.server)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return 0, err
@@ -406,12 +409,12 @@ func (p *program) answerOnce() (time.Duration, error) {
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
-	fmt.Fprintf(stdin, "%s\n", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{`+legacyParams+`}}`)
+	fmt.Fprintln(stdin, initializeCall)
 	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if !strings.Contains(line, `"serverInfo"`) {
-		return 0, fmt.Errorf("%s: %q, %w", p.name, line, err)
-	}
 	cmd.Process.Kill()
 	cmd.Wait()
-	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
+	if !strings.Contains(line, `"serverInfo"`) {
+		return 0, fmt.Errorf("%q, %w", line, err)
+	}
+	return float64(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()), nil
 }

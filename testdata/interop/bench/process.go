@@ -9,7 +9,6 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,10 +24,9 @@ import (
 // program is one of those that are compared.
 type program struct {
 	name           string
-	server, client string // with the probe
-	plain          string // the server as it is
-	before         string // directory of a checkout of mcpwire, if it is not this one
-	paths          map[kind]string
+	paths          map[kind]string // where it serves HTTP, if not at /mcp
+	checkout       string          // another one, that mcpwire is built from
+	server, client string          // binaries
 }
 
 // kind is what is asked of a server over HTTP. Where one has several ways to
@@ -54,92 +52,50 @@ func (p *program) path(k kind) string {
 // to the standalone stream; without sessions alone it knows 2026-07-28.
 func programs() []*program {
 	return []*program{
-		{name: "bare", paths: map[kind]string{}},
-		{name: "mcpwire", paths: map[kind]string{}},
+		{name: "bare"},
+		{name: "mcpwire"},
 		{name: "mcp-go", paths: map[kind]string{modern: "/stateless"}},
 		{name: "go-sdk", paths: map[kind]string{inSession: "/json", modern: "/stateless"}},
 	}
 }
 
-// build makes the three binaries of a program. root is the directory of the
-// interop module, above which mcpwire is.
+// ours reports whether the program is mcpwire, of this or of another checkout.
+func (p *program) ours() bool { return p.name == "mcpwire" || p.checkout != "" }
+
+// build makes the binaries of a program: the server with the probe as one more
+// of its files, and the client. root is the directory of the interop module,
+// above which mcpwire is.
 func (p *program) build(root, out string) error {
-	folder := strings.ReplaceAll(p.name, "-", "")
-	server, client := filepath.Join(root, "bench/servers", folder), filepath.Join(root, "bench/clients", folder)
-	if p.ours() {
-		server, client = filepath.Join(root, "../.."), filepath.Join(root, "bench/clients/mcpwire")
-	}
-	library := map[string]string{}
-	if p.before != "" {
-		server = p.before
-		var err error
-		if library, err = libraryOf(p.before, root, out); err != nil {
-			return err
-		}
-		// Names may have changed since, so that checkout has the client that fits.
-		if own := filepath.Join(p.before, "testdata/interop/bench/clients/mcpwire/main.go"); exists(own) {
-			library[filepath.Join(client, "main.go")] = own
-		}
-	}
-	probe, err := probeFile(root, out)
-	if err != nil {
-		return err
-	}
-	p.server, p.client, p.plain = filepath.Join(out, folder), filepath.Join(out, folder+"-client"), filepath.Join(out, folder+"-plain")
-	return errors.Join(
-		build(server, p.plain, nil, "-trimpath", "-ldflags=-s -w"),
-		build(server, p.server, map[string]string{filepath.Join(server, "bench_probe.go"): probe}),
-		build(client, p.client, library))
-}
-
-// ours reports whether the program is mcpwire, of this or of another commit.
-func (p *program) ours() bool { return p.name == "mcpwire" || p.before != "" }
-
-// libraryOf returns the files that replace those of package wire, so that a
-// client is made of the library in another checkout.
-func libraryOf(checkout, root, out string) (map[string]string, error) {
-	replace := map[string]string{}
-	for _, name := range []string{"jsonrpc.go", "stdio.go", "sse.go", "session.go", "http.go"} {
-		text, err := os.ReadFile(filepath.Join(checkout, name))
-		if err != nil {
-			return nil, err
-		}
-		path := filepath.Join(out, "before-"+name)
-		if err := os.WriteFile(path, bytes.Replace(text, []byte("package main\n"), []byte("package wire\n"), 1), 0o600); err != nil {
-			return nil, err
-		}
-		replace[filepath.Join(root, "wire", name)] = path
-	}
-	return replace, nil
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
-// probeFile writes the probe as a file of a program.
-func probeFile(root, out string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "bench/probe/probe.go"))
 	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(out, "probe.go")
-	return path, os.WriteFile(path, bytes.Replace(text, []byte("\npackage probe\n"), []byte("\npackage main\n"), 1), 0o600)
-}
-
-// build builds the program in a directory, with files added or replaced: replace
-// has the path of the other file by the path that it is to have.
-func build(dir, target string, replace map[string]string, flags ...string) error {
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	if err == nil {
-		err = os.WriteFile(target+".overlay", overlay, 0o600)
-	}
-	if err != nil {
 		return err
 	}
-	args := append([]string{"build", "-buildvcs=false", "-overlay", target + ".overlay", "-o", target}, flags...)
-	cmd := exec.Command("go", append(args, ".")...)
+	if p.checkout != "" {
+		root = filepath.Join(p.checkout, "testdata/interop")
+		if err := goCommand(root, "run", "./copywire"); err != nil {
+			return err
+		}
+	}
+	folder := strings.ReplaceAll(p.name, "-", "")
+	p.server, p.client = filepath.Join(out, folder), filepath.Join(out, folder+"-client")
+	from := filepath.Join(root, "bench/servers", folder)
+	if p.ours() {
+		folder, from = "mcpwire", filepath.Join(root, "../..")
+	}
+	if from, err = filepath.Abs(from); err != nil {
+		return err
+	}
+	probe, overlay := p.server+"-probe.go", p.server+"-overlay.json"
+	replace := fmt.Sprintf(`{"Replace":{%q:%q}}`, filepath.Join(from, "bench_probe.go"), probe)
+	return errors.Join(
+		os.WriteFile(probe, bytes.Replace(text, []byte("\npackage probe\n"), []byte("\npackage main\n"), 1), 0o600),
+		os.WriteFile(overlay, []byte(replace), 0o600),
+		goCommand(from, "build", "-trimpath", "-ldflags=-s -w", "-overlay", overlay, "-o", p.server, "."),
+		goCommand(root, "build", "-o", p.client, "./bench/clients/"+folder))
+}
+
+func goCommand(dir string, args ...string) error {
+	cmd := exec.Command("go", args...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v in %s: %w\n%s", cmd, dir, err, out)
@@ -153,16 +109,17 @@ type child struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
+	heard  *bufio.Reader // what the probe says
+	addr   string        // where it serves HTTP
 	probe  net.Conn
-	heard  *bufio.Scanner // what the probe says
-	addr   string         // where it serves HTTP
+	conns  []net.Conn // to addr
 }
 
 const patience = 30 * time.Second // far longer than anything here takes
 
 // start runs a binary of a program and waits until its probe answers.
 func (p *program) start(binary string, args ...string) (c *child, err error) {
-	socket := filepath.Join(filepath.Dir(p.server), rand.Text()[:8]+".sock")
+	socket := filepath.Join(filepath.Dir(binary), rand.Text()[:8]+".sock")
 	c = &child{program: p, cmd: exec.Command(binary, args...)}
 	c.cmd.Env = append(os.Environ(), "BENCH_PROBE="+socket)
 	stderr, err := os.Create(socket + ".stderr") // rather than a pipe, which somebody would have to read meanwhile
@@ -182,16 +139,11 @@ func (p *program) start(binary string, args ...string) (c *child, err error) {
 	if err := c.cmd.Start(); err != nil {
 		return nil, err
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		if c.probe, err = net.Dial("unix", socket); err == nil {
-			c.heard = bufio.NewScanner(c.probe)
-			return c, nil
-		}
-		if time.Now().After(end) {
-			c.stop()
-			return nil, fmt.Errorf("%s: no probe: %w\n%s", p.name, err, c.said())
-		}
-	}
+	return c, c.await("listens to its probe", func() bool {
+		c.probe, err = net.Dial("unix", socket)
+		c.heard = bufio.NewReader(c.probe)
+		return err == nil
+	})
 }
 
 var listensAt = regexp.MustCompile(`listening on http://([0-9.:]+)/`)
@@ -205,16 +157,24 @@ func (p *program) serve(flags ...string) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found []string
-	for end := time.Now().Add(patience); found == nil && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		found = listensAt.FindStringSubmatch(c.said())
+	return c, c.await("says where it listens", func() bool {
+		found := listensAt.FindStringSubmatch(c.said())
+		if found != nil {
+			c.addr = found[1]
+		}
+		return found != nil
+	})
+}
+
+// await waits until something holds of a child, and stops the child if it never does.
+func (c *child) await(what string, holds func() bool) error {
+	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			c.stop()
+			return fmt.Errorf("%s never %s: %q", c.name, what, c.said())
+		}
 	}
-	if found == nil {
-		c.stop()
-		return nil, fmt.Errorf("%s does not say where it listens: %q", p.name, c.said())
-	}
-	c.addr = found[1]
-	return c, nil
+	return nil
 }
 
 // said is the beginning of what the child has written to stderr.
@@ -223,58 +183,23 @@ func (c *child) said() string {
 	return string(text[:min(len(text), 4<<10)])
 }
 
-// ask has the probe answer a command.
-func (c *child) ask(command string) (string, error) {
+// ask has the probe tell a number.
+func (c *child) ask(what string) (n float64, err error) {
 	c.probe.SetDeadline(time.Now().Add(2 * patience))
-	if _, err := fmt.Fprintln(c.probe, command); err != nil {
-		return "", err
+	fmt.Fprintln(c.probe, what)
+	if _, err := fmt.Fscanln(c.heard, &n); err != nil {
+		return 0, fmt.Errorf("%s does not tell %q: %w\n%s", c.name, what, err, c.said())
 	}
-	if !c.heard.Scan() {
-		return "", fmt.Errorf("%s does not answer %q: %v\n%s", c.name, command, c.heard.Err(), c.said())
-	}
-	return c.heard.Text(), nil
-}
-
-// cpu is the processor time the child has used, in the system's calls, too.
-func (c *child) cpu() (d time.Duration, err error) {
-	text, err := c.ask("cpu")
-	if err == nil {
-		_, err = fmt.Sscan(text, &d)
-	}
-	return d, err
-}
-
-// memory is what a child uses when its garbage has been collected.
-type memory struct{ heap, goroutines float64 }
-
-func (c *child) memory() (m memory, err error) {
-	text, err := c.ask("memory")
-	if err == nil {
-		_, err = fmt.Sscan(text, &m.heap, &m.goroutines)
-	}
-	return m, err
-}
-
-// growth is what each of n sessions uses. A few are begun before, as the first ones cost more.
-func (c *child) growth(n int) (each memory, err error) {
-	if _, err := c.open(10); err != nil {
-		return each, err
-	}
-	before, err := c.memory()
-	if err != nil {
-		return each, err
-	}
-	if _, err := c.open(n); err != nil {
-		return each, err
-	}
-	after, err := c.memory()
-	return memory{(after.heap - before.heap) / float64(n), (after.goroutines - before.goroutines) / float64(n)}, err
+	return n, nil
 }
 
 // stop ends the child, which has nothing to lose.
 func (c *child) stop() {
 	c.cmd.Process.Kill()
 	c.cmd.Wait()
+	for _, conn := range c.conns {
+		conn.Close()
+	}
 	if c.probe != nil {
 		c.probe.Close()
 	}

@@ -47,20 +47,20 @@ func probed(command string) string {
 			panic(err)
 		}
 		return fmt.Sprint(usage.Utime.Nano() + usage.Stime.Nano())
-	case "memory": // live bytes of heap, goroutines
+	case "memory": // live bytes of heap
 		runtime.GC()
 		debug.FreeOSMemory() // collects once more: finalizers have run, pools are empty
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		return fmt.Sprint(m.HeapAlloc, runtime.NumGoroutine())
+		return fmt.Sprint(m.HeapAlloc)
 	}
 	return ""
 }
 
 // Calls is what a measured client does: for each line on stdin, which is a
-// duration, it calls, one after another, for so long, and says how many calls
-// that were.
-func Calls(call func(n int) error) {
+// duration, it calls echo, one after another, for so long, and says how many
+// calls that were.
+func Calls(echo func(text string) (answer string, err error)) {
 	total := 0
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		d, err := time.ParseDuration(lines.Text())
@@ -69,8 +69,9 @@ func Calls(call func(n int) error) {
 		}
 		before := total
 		for end := time.Now().Add(d); time.Now().Before(end); total++ {
-			if err := call(total); err != nil {
-				log.Fatal(err)
+			text := fmt.Sprint("call ", total)
+			if answer, err := echo(text); err != nil || answer != text {
+				log.Fatalf("%q is answered with %q, %v", text, answer, err)
 			}
 		}
 		fmt.Println(total - before)

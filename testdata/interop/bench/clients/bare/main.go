@@ -16,25 +16,6 @@ import (
 
 const version = "2025-11-25"
 
-type client struct{ url, session string }
-
-func main() {
-	c := client{url: os.Args[1]}
-	params := map[string]any{"protocolVersion": version, "capabilities": struct{}{}, "clientInfo": map[string]any{"name": "bare", "version": "1.0.0"}}
-	if err := c.call(0, "initialize", params, nil); err != nil {
-		log.Fatal(err)
-	}
-	probe.Calls(func(n int) error {
-		text := fmt.Sprint("call ", n)
-		var result struct{ Content []struct{ Text string } }
-		err := c.call(n+1, "tools/call", map[string]any{"name": "echo", "arguments": map[string]any{"text": text}}, &result)
-		if err == nil && (len(result.Content) != 1 || result.Content[0].Text != text) {
-			err = fmt.Errorf("%q is answered with %v", text, result)
-		}
-		return err
-	})
-}
-
 type request struct {
 	Version string `json:"jsonrpc"`
 	ID      int    `json:"id"`
@@ -42,37 +23,52 @@ type request struct {
 	Params  any    `json:"params"`
 }
 
-func (c *client) call(id int, method string, params, result any) error {
-	body, err := json.Marshal(request{"2.0", id, method, params})
+type response struct {
+	ID     int
+	Result struct{ Content []struct{ Text string } }
+}
+
+func main() {
+	_, session, err := call("", request{"2.0", 0, "initialize", map[string]any{"protocolVersion": version, "capabilities": struct{}{},
+		"clientInfo": map[string]any{"name": "bare", "version": "1.0.0"}}})
 	if err != nil {
-		return err
+		log.Fatal(err)
 	}
-	r, err := http.NewRequest(http.MethodPost, c.url, bytes.NewReader(body))
+	id := 0
+	probe.Calls(func(text string) (string, error) {
+		id++
+		params := map[string]any{"name": "echo", "arguments": map[string]any{"text": text}}
+		answer, _, err := call(session, request{"2.0", id, "tools/call", params})
+		if err != nil || answer.ID != id {
+			return "", fmt.Errorf("the answer to %d is %+v, %w", id, answer, err)
+		}
+		return answer.Result.Content[0].Text, nil
+	})
+}
+
+// call posts a request. It returns the answer, and the session that this has begun.
+func call(session string, of request) (answer response, begun string, err error) {
+	body, err := json.Marshal(of)
 	if err != nil {
-		return err
+		return answer, "", err
+	}
+	r, err := http.NewRequest(http.MethodPost, os.Args[1], bytes.NewReader(body))
+	if err != nil {
+		return answer, "", err
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
-	if c.session != "" {
-		r.Header.Set("Mcp-Session-Id", c.session)
+	if session != "" {
+		r.Header.Set("Mcp-Session-Id", session)
 		r.Header.Set("Mcp-Protocol-Version", version)
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return err
+		return answer, "", err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", method, resp.Status)
+	if body, err = io.ReadAll(resp.Body); err == nil {
+		err = json.Unmarshal(body, &answer)
 	}
-	if id := resp.Header.Get("Mcp-Session-Id"); id != "" {
-		c.session = id
-	}
-	if body, err = io.ReadAll(resp.Body); err != nil {
-		return err
-	}
-	return json.Unmarshal(body, &struct {
-		ID     int
-		Result any
-	}{Result: result})
+	return answer, resp.Header.Get("Mcp-Session-Id"), err
 }

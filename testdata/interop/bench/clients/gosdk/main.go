@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log"
 	"os"
 
@@ -19,15 +18,11 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	probe.Calls(func(n int) error {
-		text := fmt.Sprint("call ", n)
+	probe.Calls(func(text string) (string, error) {
 		result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"text": text}})
 		if err != nil {
-			return err
+			return "", err
 		}
-		if content, ok := result.Content[0].(*mcp.TextContent); !ok || content.Text != text {
-			return fmt.Errorf("%q is answered with %v", text, content)
-		}
-		return nil
+		return result.Content[0].(*mcp.TextContent).Text, nil
 	})
 }

@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log"
 	"net/http"
 	"os"
@@ -19,13 +18,12 @@ func main() {
 	if err := c.Connect(ctx, wire.HTTPDialer{Client: &http.Client{Transport: transport}, URL: os.Args[1], MaxMessage: 4 << 20}); err != nil {
 		log.Fatal(err)
 	}
-	probe.Calls(func(n int) error {
-		text := fmt.Sprint("call ", n)
+	probe.Calls(func(text string) (string, error) {
 		var result struct{ Content []struct{ Text string } }
 		err := c.Call(ctx, "tools/call", map[string]any{"name": "echo", "arguments": map[string]any{"text": text}}, &result)
-		if err == nil && (len(result.Content) != 1 || result.Content[0].Text != text) {
-			err = fmt.Errorf("%q is answered with %v", text, result)
+		if err != nil {
+			return "", err
 		}
-		return err
+		return result.Content[0].Text, nil
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"os"
 	"time"
@@ -19,26 +18,9 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 2 && os.Args[1] == "call" {
-		if err := call(os.Args[2], os.Stdin, os.Stdout); err != nil {
-			log.Fatal(err)
-		}
-		return
-	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/mcp", serveHTTP)
 	web.Serve("bare", mux, func(context.Context) error { return serveLines(os.Stdin, os.Stdout) })
-}
-
-// call is there as mcpwire has a client, too, which shows in its start.
-func call(url string, in io.Reader, out io.Writer) error {
-	resp, err := http.Post(url, "application/json", in)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	_, err = io.Copy(out, resp.Body)
-	return err
 }
 
 type message struct {
