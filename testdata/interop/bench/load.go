@@ -110,13 +110,10 @@ type webConn struct {
 	calls []*call      // made in turn
 }
 
-func (c *child) dial() (*webConn, error) {
-	conn, err := net.Dial("tcp", c.addr)
-	if err != nil {
-		return nil, err
-	}
+func (c *child) dial() *webConn {
+	conn := must(net.Dial("tcp", c.addr))
 	c.conns = append(c.conns, conn)
-	return &webConn{Conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}, nil
+	return &webConn{Conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}
 }
 
 // exchange sends a request and reads its response.
@@ -174,44 +171,30 @@ func headers(k kind, session string) string {
 }
 
 // open begins n sessions at a server.
-func (c *child) open(path string, n int) (sessions []string, err error) {
-	conn, err := c.dial()
-	if err != nil {
-		return nil, err
-	}
+func (c *child) open(path string, n int) (sessions []string) {
+	conn := c.dial()
 	hello := newCall(post(path, "", initializeCall), 1, containing(`"serverInfo"`))
 	for range n {
-		session, err := conn.do(hello)
-		if err != nil {
-			return nil, err
-		}
-		resp, err := conn.exchange([]byte(post(path, headers(inSession, session), initialized)))
-		if err != nil || resp.StatusCode != http.StatusAccepted {
-			return nil, fmt.Errorf("initialized: %w: %.300q", err, conn.body.Bytes())
+		session := must(conn.do(hello))
+		resp := must(conn.exchange([]byte(post(path, headers(inSession, session), initialized))))
+		if resp.StatusCode != http.StatusAccepted {
+			panic(fmt.Errorf("%s: initialized: %s: %.300q", c.name, resp.Status, conn.body.Bytes()))
 		}
 		sessions = append(sessions, session)
 	}
-	return sessions, nil
+	return sessions
 }
 
 // web starts a server under connections, over which one call is made again and again, in each session in turn.
-func (b *bench) web(p *program, k kind, connections, sessions int, body string, ops int, check func([]byte) error) (*side, error) {
-	c, err := p.serve()
-	if err != nil {
-		return nil, err
-	}
+func (b *bench) web(p *program, k kind, connections, sessions int, body string, ops int, check func([]byte) error) side {
+	c := p.serve()
 	ids := []string{""}
 	if k != modern {
-		if ids, err = c.open(p.path(k), sessions); err != nil {
-			return nil, err
-		}
+		ids = c.open(p.path(k), sessions)
 	}
 	var conns []*webConn
 	for i := range connections {
-		conn, err := c.dial()
-		if err != nil {
-			return nil, err
-		}
+		conn := c.dial()
 		for at := range max(len(ids)/connections, 1) {
 			id := ids[(at*connections+i)%len(ids)]
 			x := newCall(post(p.path(k), headers(k, id), body), ops, check)
@@ -277,16 +260,11 @@ func (l *lineLoad) receive(n int) error {
 }
 
 // lines keeps so many requests under way over stdio: whenever half of them are answered, as many follow.
-func lines(ahead int) func(*bench, *program) (*side, error) {
-	return func(b *bench, p *program) (*side, error) {
-		c, err := p.start(p.server)
-		if err != nil {
-			return nil, err
-		}
+func lines(ahead int) func(*bench, *program) side {
+	return func(b *bench, p *program) side {
+		c := p.start(p.server)
 		fmt.Fprintln(c.stdin, initializeCall)
-		if line, err := c.stdout.ReadString('\n'); err != nil || !strings.Contains(line, `"serverInfo"`) {
-			return nil, fmt.Errorf("%s: initialize: %w: %.300q", c.name, err, line)
-		}
+		check(containing(`"serverInfo"`)([]byte(must(c.stdout.ReadString('\n')))))
 		fmt.Fprintln(c.stdin, initialized)
 		l := &lineLoad{c, newCall(toolCall(inSession, "echo", `"text":"hello"`)+"\n", 1, saying("hello")), map[int]bool{}}
 		half := max(ahead/2, 1)

@@ -42,7 +42,7 @@ type bench struct {
 type measurement struct {
 	name string
 	most float64
-	run  func(b *bench) (figures, error)
+	run  func(b *bench) figures
 }
 
 // figures are those of a row: of the bare program, and in each round those of the others.
@@ -83,29 +83,21 @@ func main() {
 	if *quick {
 		b.rounds, b.slice, b.sessions = 1, 20*time.Millisecond, 100
 	}
-	if err := b.run(*only); err != nil {
-		log.Fatal(err)
-	}
+	b.run(regexp.MustCompile(*only))
 }
 
-func (b *bench) run(only string) error {
-	chosen, err := regexp.Compile(only)
-	if err != nil {
-		return err
-	}
-	out, err := os.MkdirTemp("", "bench")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(out)
-	module, err := exec.Command("go", "env", "GOMOD").Output()
-	if err != nil {
-		return err
-	}
-	for _, p := range b.programs {
-		if err := p.build(filepath.Dir(string(module)), out); err != nil {
-			return err
+func (b *bench) run(chosen *regexp.Regexp) {
+	out := must(os.MkdirTemp("", "bench"))
+	defer func() { // with the programs stopped that were under way
+		failed := recover()
+		os.RemoveAll(out)
+		if failed != nil {
+			log.Fatal(failed)
 		}
+	}()
+	module := must(exec.Command("go", "env", "GOMOD").Output())
+	for _, p := range b.programs {
+		p.build(filepath.Dir(string(module)), out)
 	}
 	table := fmt.Sprintf("| %s, %s, %d cores |", time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU())
 	for _, p := range b.programs {
@@ -113,17 +105,24 @@ func (b *bench) run(only string) error {
 	}
 	table += "\n|" + strings.Repeat(" --- |", 1+len(b.programs))
 	for _, m := range measurements {
-		if !chosen.MatchString(m.name) {
-			continue
+		if chosen.MatchString(m.name) {
+			log.SetPrefix(m.name + ": ")
+			table += "\n| " + strings.Join(b.cells(m, m.run(b)), " | ") + " |"
 		}
-		found, err := m.run(b)
-		if err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
-		}
-		table += "\n| " + strings.Join(b.cells(m, found), " | ") + " |"
 	}
 	fmt.Println(table)
-	return nil
+}
+
+// must returns what is there. An error ends the run.
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
 }
 
 // cells makes a row of figures. Of mcpwire's it also shows the quartiles, and what they should be.
@@ -133,7 +132,7 @@ func (b *bench) cells(m measurement, found figures) []string {
 		all := found.others[i]
 		cells = append(cells, found.format(quantile(all, 0.5)))
 		if p.name == "mcpwire" {
-			fmt.Fprintf(os.Stderr, "%s: mcpwire %.3f (quartiles %.3f, %.3f), should be at most %g\n", m.name,
+			log.Printf("mcpwire %.3f (quartiles %.3f, %.3f), should be at most %g",
 				quantile(all, 0.5), quantile(all, 0.25), quantile(all, 0.75), m.most)
 		}
 	}
@@ -164,36 +163,27 @@ func quantile(all []float64, q float64) float64 {
 
 // Sides take turns in small slices, so that whatever else the machine does befalls all of them, and each round is compared with itself.
 type side struct {
-	name string
-	turn func() (each float64, err error) // processor time of an operation, in nanoseconds
+	turn func() (each float64) // processor time of an operation, in nanoseconds
 	stop func()
 }
 
 // under puts a child under a load. run makes calls until then, and returns how many operations that were; settle undoes what is left over,
 // outside of what is measured.
-func (c *child) under(slice time.Duration, run func(until time.Time) (ops int, err error), settle func() error) (*side, error) {
-	before, err := c.ask("cpu")
+func (c *child) under(slice time.Duration, run func(until time.Time) (ops int, err error), settle func() error) side {
+	before := c.ask("cpu")
 	time.Sleep(slice)
-	after, err2 := c.ask("cpu")
-	idle := (after - before) / float64(slice) // processor time per time, with nothing to do
-	turn := func() (float64, error) {
-		before, err := c.ask("cpu")
-		if err != nil {
-			return 0, err
-		}
-		begun := time.Now()
+	idle := (c.ask("cpu") - before) / float64(slice) // processor time per time, with nothing to do
+	turn := func() float64 {
+		before, begun := c.ask("cpu"), time.Now()
 		ops, err := run(begun.Add(slice))
 		elapsed := time.Since(begun)
-		after, err2 := c.ask("cpu")
-		if err := errors.Join(err, err2, settle()); err != nil {
-			return 0, fmt.Errorf("%w\n%s", err, c.said())
+		after := c.ask("cpu")
+		if err := errors.Join(err, settle()); err != nil || ops == 0 {
+			panic(fmt.Errorf("%s: %d operations, %v\n%s", c.name, ops, err, c.said()))
 		}
-		if ops == 0 {
-			return 0, errors.New("nothing done")
-		}
-		return (after - before - idle*float64(elapsed)) / float64(ops), nil
+		return (after - before - idle*float64(elapsed)) / float64(ops)
 	}
-	return &side{c.name, turn, c.stop}, errors.Join(err, err2)
+	return side{turn, c.stop}
 }
 
 // nothing is left over.
@@ -203,33 +193,27 @@ func nothing() error { return nil }
 type rounds [][]float64
 
 // alternate has sides take turns, and ends them. The first round does not count.
-func (b *bench) alternate(begin []func() (*side, error)) (r rounds, err error) {
-	var sides []*side
+func (b *bench) alternate(begin []func() side) (r rounds) {
+	var sides []side
 	defer func() {
 		for _, s := range sides {
 			s.stop()
 		}
 	}()
 	for _, begin := range begin {
-		s, err := begin()
-		if err != nil {
-			return nil, err
-		}
-		sides = append(sides, s)
+		sides = append(sides, begin())
 	}
 	for round := range b.rounds + 1 {
 		turns := make([]float64, len(sides))
 		for i := range sides {
 			at := (i + round) % len(sides) // nobody always follows the same
-			if turns[at], err = sides[at].turn(); err != nil {
-				return nil, fmt.Errorf("%s: %w", sides[at].name, err)
-			}
+			turns[at] = sides[at].turn()
 		}
 		if round > 0 {
 			r = append(r, turns)
 		}
 	}
-	return r, nil
+	return r
 }
 
 // column returns the figures of a side, as multiples of those of another; -1: as they are.
@@ -245,55 +229,46 @@ func (r rounds) column(at, of int) (all []float64) {
 }
 
 // compare has all programs take turns.
-func compare(begin func(b *bench, p *program) (*side, error)) func(*bench) (figures, error) {
-	return func(b *bench) (figures, error) {
-		var sides []func() (*side, error)
+func compare(begin func(b *bench, p *program) side) func(*bench) figures {
+	return func(b *bench) figures {
+		var sides []func() side
 		for _, p := range b.programs {
-			sides = append(sides, func() (*side, error) { return begin(b, p) })
+			sides = append(sides, func() side { return begin(b, p) })
 		}
-		r, err := b.alternate(sides)
-		if err != nil {
-			return figures{}, err
-		}
+		r := b.alternate(sides)
 		found := figures{bare: duration(quantile(r.column(0, -1), 0.5)), format: times}
 		for i := range b.programs[1:] {
 			found.others = append(found.others, r.column(1+i, 0))
 		}
-		return found, nil
+		return found
 	}
 }
 
 // ---- What is measured ----
 
-func calls(k kind, connections int) func(*bench, *program) (*side, error) {
-	return func(b *bench, p *program) (*side, error) {
+func calls(k kind, connections int) func(*bench, *program) side {
+	return func(b *bench, p *program) side {
 		return b.web(p, k, connections, connections, toolCall(k, "echo", `"text":"hello"`), 1, saying("hello"))
 	}
 }
 
-func echoOfMiB(b *bench, p *program) (*side, error) {
+func echoOfMiB(b *bench, p *program) side {
 	const line = `Any text will do as long as it has lines and a \"quotation\" now and then.\n`
 	text := strings.Repeat(line, 1+1<<20/len(line))
 	return b.web(p, inSession, 1, 1, toolCall(inSession, "echo", `"text":"`+text+`"`), 1, saying(text))
 }
 
-func progress(n, delay int) func(*bench, *program) (*side, error) {
-	return func(b *bench, p *program) (*side, error) {
+func progress(n, delay int) func(*bench, *program) side {
+	return func(b *bench, p *program) side {
 		mayLose := p.name == "mcp-go" // which is known to lose some
 		return b.web(p, events, 1, 1, toolCall(events, "count", fmt.Sprintf(`"n":%d,"delayMs":%d`, n, delay)), n, counting(n, mayLose))
 	}
 }
 
 // initialize begins sessions, which are ended between the slices.
-func initialize(b *bench, p *program) (*side, error) {
-	c, err := p.serve()
-	if err != nil {
-		return nil, err
-	}
-	conn, err := c.dial()
-	if err != nil {
-		return nil, err
-	}
+func initialize(b *bench, p *program) side {
+	c := p.serve()
+	conn := c.dial()
 	path := p.path(inSession)
 	hello := newCall(post(path, "", initializeCall), 1, containing(`"serverInfo"`))
 	var sessions []string
@@ -320,101 +295,71 @@ func initialize(b *bench, p *program) (*side, error) {
 }
 
 // client measures the other end: each has a server of mcpwire, and calls by itself.
-func client(b *bench, p *program) (*side, error) {
-	server, err := b.programs[1].serve("-versions", legacyVersion)
-	if err != nil {
-		return nil, err
-	}
-	c, err := p.start(p.client, "http://"+server.addr+"/mcp")
-	if err != nil {
-		return nil, err
-	}
-	s, err := c.under(b.slice, func(until time.Time) (ops int, err error) {
+func client(b *bench, p *program) side {
+	server := b.programs[1].serve("-versions", legacyVersion)
+	c := p.start(p.client, "http://"+server.addr+"/mcp")
+	s := c.under(b.slice, func(until time.Time) (ops int, err error) {
 		fmt.Fprintln(c.stdin, time.Until(until))
-		line, err := c.stdout.ReadString('\n')
-		if err != nil {
-			return 0, err
-		}
-		return strconv.Atoi(strings.TrimSpace(line))
+		_, err = fmt.Fscanln(c.stdout, &ops)
+		return ops, err
 	}, nothing)
 	s.stop = func() {
 		c.stop()
 		server.stop()
 	}
-	return s, err
+	return s
 }
 
 // manySessions compares each program with itself. The bare one has no sessions.
-func manySessions(b *bench) (figures, error) {
-	var sides []func() (*side, error)
+func manySessions(b *bench) figures {
+	var sides []func() side
 	for _, p := range b.programs[1:] {
 		for _, sessions := range []int{1, b.sessions} {
-			sides = append(sides, func() (*side, error) {
+			sides = append(sides, func() side {
 				return b.web(p, inSession, 16, sessions, toolCall(inSession, "echo", `"text":"hello"`), 1, saying("hello"))
 			})
 		}
 	}
-	r, err := b.alternate(sides)
-	if err != nil {
-		return figures{}, err
-	}
+	r := b.alternate(sides)
 	found := figures{bare: "–", format: times}
 	for i := range b.programs[1:] {
 		found.others = append(found.others, r.column(2*i+1, 2*i))
 	}
-	return found, nil
+	return found
 }
 
 // idleSession tells what sessions need of the heap while nothing happens. A few are begun before, as the first ones cost more.
-func idleSession(b *bench) (figures, error) {
+func idleSession(b *bench) figures {
 	found := figures{bare: "–", format: func(n float64) string { return fmt.Sprintf("%.0f B", n) }}
 	for _, p := range b.programs[1:] {
-		c, err := p.serve()
-		if err != nil {
-			return found, err
-		}
+		c := p.serve()
 		defer c.stop()
-		_, err = c.open(p.path(inSession), 10)
-		before, err2 := c.ask("memory")
-		_, err3 := c.open(p.path(inSession), b.sessions)
-		after, err4 := c.ask("memory")
-		if err := errors.Join(err, err2, err3, err4); err != nil {
-			return found, err
-		}
-		found.others = append(found.others, []float64{(after - before) / float64(b.sessions)})
+		c.open(p.path(inSession), 10)
+		before := c.ask("memory")
+		c.open(p.path(inSession), b.sessions)
+		found.others = append(found.others, []float64{(c.ask("memory") - before) / float64(b.sessions)})
 	}
-	return found, nil
+	return found
 }
 
 // startUp starts programs over stdio, which takes so short that there are more rounds.
-func startUp(b *bench) (figures, error) {
+func startUp(b *bench) figures {
 	more := *b
 	more.rounds *= 3
-	return compare(func(_ *bench, p *program) (*side, error) {
-		return &side{p.name, p.answerOnce, func() {}}, nil
-	})(&more)
+	return compare(func(_ *bench, p *program) side { return side{p.answerOnce, func() {}} })(&more)
 }
 
 // answerOnce returns the processor time that a program has used until its first answer.
-func (p *program) answerOnce() (float64, error) {
+func (p *program) answerOnce() float64 {
 	cmd := exec.Command(p.server)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return 0, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return 0, err
-	}
-	if err := cmd.Start(); err != nil {
-		return 0, err
-	}
+	stdin, stdout := must(cmd.StdinPipe()), must(cmd.StdoutPipe())
+	check(cmd.Start())
 	fmt.Fprintln(stdin, initializeCall)
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	cmd.Process.Kill()
 	cmd.Wait()
 	if !strings.Contains(line, `"serverInfo"`) {
-		return 0, fmt.Errorf("%q, %w", line, err)
+		panic(fmt.Errorf("%s: %q, %v", p.name, line, err))
 	}
-	return float64(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()), nil
+	return float64(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime())
 }

@@ -9,7 +9,6 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -65,16 +64,11 @@ func (p *program) ours() bool { return p.name == "mcpwire" || p.checkout != "" }
 // build makes the binaries of a program: the server with the probe as one more
 // of its files, and the client. root is the directory of the interop module,
 // above which mcpwire is.
-func (p *program) build(root, out string) error {
-	text, err := os.ReadFile(filepath.Join(root, "bench/probe/probe.go"))
-	if err != nil {
-		return err
-	}
+func (p *program) build(root, out string) {
+	text := must(os.ReadFile(filepath.Join(root, "bench/probe/probe.go")))
 	if p.checkout != "" {
-		root = filepath.Join(p.checkout, "testdata/interop")
-		if err := goCommand(root, "run", "./copywire"); err != nil {
-			return err
-		}
+		root = must(filepath.Abs(filepath.Join(p.checkout, "testdata/interop")))
+		goCommand(root, "run", "./copywire")
 	}
 	folder := strings.ReplaceAll(p.name, "-", "")
 	p.server, p.client = filepath.Join(out, folder), filepath.Join(out, folder+"-client")
@@ -82,25 +76,19 @@ func (p *program) build(root, out string) error {
 	if p.ours() {
 		folder, from = "mcpwire", filepath.Join(root, "../..")
 	}
-	if from, err = filepath.Abs(from); err != nil {
-		return err
-	}
 	probe, overlay := p.server+"-probe.go", p.server+"-overlay.json"
-	replace := fmt.Sprintf(`{"Replace":{%q:%q}}`, filepath.Join(from, "bench_probe.go"), probe)
-	return errors.Join(
-		os.WriteFile(probe, bytes.Replace(text, []byte("\npackage probe\n"), []byte("\npackage main\n"), 1), 0o600),
-		os.WriteFile(overlay, []byte(replace), 0o600),
-		goCommand(from, "build", "-trimpath", "-ldflags=-s -w", "-overlay", overlay, "-o", p.server, "."),
-		goCommand(root, "build", "-o", p.client, "./bench/clients/"+folder))
+	check(os.WriteFile(probe, bytes.Replace(text, []byte("\npackage probe\n"), []byte("\npackage main\n"), 1), 0o600))
+	check(os.WriteFile(overlay, fmt.Appendf(nil, `{"Replace":{%q:%q}}`, filepath.Join(from, "bench_probe.go"), probe), 0o600))
+	goCommand(from, "build", "-trimpath", "-ldflags=-s -w", "-overlay", overlay, "-o", p.server, ".")
+	goCommand(root, "build", "-o", p.client, "./bench/clients/"+folder)
 }
 
-func goCommand(dir string, args ...string) error {
+func goCommand(dir string, args ...string) {
 	cmd := exec.Command("go", args...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%v in %s: %w\n%s", cmd, dir, err, out)
+		panic(fmt.Errorf("%v in %s: %w\n%s", cmd, dir, err, out))
 	}
-	return nil
 }
 
 // child is a program that runs.
@@ -118,63 +106,51 @@ type child struct {
 const patience = 30 * time.Second // far longer than anything here takes
 
 // start runs a binary of a program and waits until its probe answers.
-func (p *program) start(binary string, args ...string) (c *child, err error) {
+func (p *program) start(binary string, args ...string) *child {
 	socket := filepath.Join(filepath.Dir(binary), rand.Text()[:8]+".sock")
-	c = &child{program: p, cmd: exec.Command(binary, args...)}
+	c := &child{program: p, cmd: exec.Command(binary, args...)}
 	c.cmd.Env = append(os.Environ(), "BENCH_PROBE="+socket)
-	stderr, err := os.Create(socket + ".stderr") // rather than a pipe, which somebody would have to read meanwhile
-	if err != nil {
-		return nil, err
-	}
+	stderr := must(os.Create(socket + ".stderr")) // rather than a pipe, which somebody would have to read meanwhile
 	defer stderr.Close()
 	c.cmd.Stderr = stderr
-	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	stdout, err := c.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	c.stdout = bufio.NewReaderSize(stdout, 64<<10)
-	if err := c.cmd.Start(); err != nil {
-		return nil, err
-	}
-	return c, c.await("listens to its probe", func() bool {
-		c.probe, err = net.Dial("unix", socket)
-		c.heard = bufio.NewReader(c.probe)
+	c.stdin = must(c.cmd.StdinPipe())
+	c.stdout = bufio.NewReaderSize(must(c.cmd.StdoutPipe()), 64<<10)
+	check(c.cmd.Start())
+	c.await("listens to its probe", func() (ready bool) {
+		conn, err := net.Dial("unix", socket)
+		c.probe = conn
 		return err == nil
 	})
+	c.heard = bufio.NewReader(c.probe)
+	return c
 }
 
 var listensAt = regexp.MustCompile(`listening on http://([0-9.:]+)/`)
 
 // serve runs a program as a server over HTTP. Flags are mcpwire's.
-func (p *program) serve(flags ...string) (*child, error) {
+func (p *program) serve(flags ...string) *child {
 	if p.ours() {
 		flags = append(flags, "-max-sessions", "1000000")
 	}
-	c, err := p.start(p.server, append([]string{"-http", "127.0.0.1:0"}, flags...)...)
-	if err != nil {
-		return nil, err
-	}
-	return c, c.await("says where it listens", func() bool {
+	c := p.start(p.server, append([]string{"-http", "127.0.0.1:0"}, flags...)...)
+	c.await("says where it listens", func() bool {
 		found := listensAt.FindStringSubmatch(c.said())
 		if found != nil {
 			c.addr = found[1]
 		}
 		return found != nil
 	})
+	return c
 }
 
 // await waits until something holds of a child, and stops the child if it never does.
-func (c *child) await(what string, holds func() bool) error {
+func (c *child) await(what string, holds func() bool) {
 	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			c.stop()
-			return fmt.Errorf("%s never %s: %q", c.name, what, c.said())
+			panic(fmt.Errorf("%s never %s: %q", c.name, what, c.said()))
 		}
 	}
-	return nil
 }
 
 // said is the beginning of what the child has written to stderr.
@@ -184,13 +160,13 @@ func (c *child) said() string {
 }
 
 // ask has the probe tell a number.
-func (c *child) ask(what string) (n float64, err error) {
+func (c *child) ask(what string) (n float64) {
 	c.probe.SetDeadline(time.Now().Add(2 * patience))
 	fmt.Fprintln(c.probe, what)
 	if _, err := fmt.Fscanln(c.heard, &n); err != nil {
-		return 0, fmt.Errorf("%s does not tell %q: %w\n%s", c.name, what, err, c.said())
+		panic(fmt.Errorf("%s does not tell %q: %w\n%s", c.name, what, err, c.said()))
 	}
-	return n, nil
+	return n
 }
 
 // stop ends the child, which has nothing to lose.
