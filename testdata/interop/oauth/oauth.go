@@ -371,7 +371,15 @@ func (t *Transport) getGrant(ctx context.Context, asked *challenge, before *gran
 	if err != nil {
 		return nil, err
 	}
-	config.Scopes = withOfflineAccess(next.scopes, as.Scopes)
+	config.Scopes = next.scopes
+	// The scope for refresh tokens. 2026-07-28 basic/authorization#refresh-tokens. It stays out of
+	// a request without scopes, where it would be the only one.
+	if len(next.scopes) > 0 && slices.Contains(as.Scopes, "offline_access") {
+		config.Scopes, err = addScopes(next.scopes, []string{"offline_access"}, nil)
+		if err != nil {
+			return nil, err
+		}
+	}
 	next.token, err = t.askUser(ctx, as, config, resource.Resource)
 	return next, err
 }
@@ -396,17 +404,6 @@ func addScopes(before, asked, supported []string) ([]string, error) {
 		return nil, fmt.Errorf("the server wants scopes of more than %d bytes", maxScopes)
 	}
 	return all, nil
-}
-
-// withOfflineAccess adds the scope for refresh tokens, if the authorization server has
-// it. It stays out of a request without scopes, where it would be the only one.
-// 2026-07-28 basic/authorization#refresh-tokens.
-func withOfflineAccess(scopes, supported []string) []string {
-	const offline = "offline_access"
-	if len(scopes) == 0 || slices.Contains(scopes, offline) || !slices.Contains(supported, offline) {
-		return scopes
-	}
-	return append(slices.Clone(scopes), offline)
 }
 
 // ---- Metadata ----

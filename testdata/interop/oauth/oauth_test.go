@@ -117,6 +117,12 @@ func (w *world) want(t *Transport, want string) {
 	}
 }
 
+func (w *world) wantRefused(t *Transport, want string) {
+	w.Helper()
+	_, err := w.get(t)
+	w.wantError(want, err)
+}
+
 func (w *world) wantError(want string, err error) {
 	w.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) {
@@ -698,8 +704,7 @@ func TestRefresh(t *testing.T) {
 	w.wantCount("user", 3)
 	w.expire()
 	w.pages["issuer /token"] = func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(503) }
-	_, err := w.get(tr)
-	w.wantError("status 503", err)
+	w.wantRefused(tr, "status 503")
 	w.wantCount("user", 3)
 }
 
@@ -765,8 +770,7 @@ func TestPauseAfterFailure(t *testing.T) {
 	tr.pause = time.Hour
 	w.answer = func(v url.Values) { v.Set("error", "access_denied") }
 	for range 3 {
-		_, err := w.get(tr)
-		w.wantError("access_denied", err)
+		w.wantRefused(tr, "access_denied")
 	}
 	w.wantCount("user", 1)
 	tr.pause, w.answer = 0, nil
@@ -845,8 +849,7 @@ func TestMigration(t *testing.T) {
 	w.expire()
 	exchange := w.pages["issuer /token"]
 	replies("issuer /token", 400, `{"error":"invalid_client"}`)(w, nil)
-	_, err := w.get(tr)
-	w.wantError("invalid_client", err)
+	w.wantRefused(tr, "invalid_client")
 	w.wantCount("issuer POST /register", 1)
 	w.pages["issuer /token"], tr.pause = exchange, 0
 	w.want(tr, "200 hello")

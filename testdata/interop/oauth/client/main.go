@@ -6,12 +6,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -30,18 +28,15 @@ func main() {
 	}
 }
 
-// told is what the suite says about a client that is registered by hand.
-type told struct {
-	Issuer string `json:"issuer,omitempty"`
-	ID     string `json:"client_id,omitempty"`
-	Secret string `json:"client_secret,omitempty"`
-}
-
 func run(target string) error {
 	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second) // the suite waits for longer
 	defer stop()
-	var known told
-	if err := wire.Bind(json.RawMessage(cmp.Or(os.Getenv("MCP_CONFORMANCE_CONTEXT"), "{}")), &known); err != nil {
+	var known struct { // what the suite says about a client that is registered by hand
+		Issuer string `json:"issuer,omitempty"`
+		ID     string `json:"client_id,omitempty"`
+		Secret string `json:"client_secret,omitempty"`
+	}
+	if err := wire.Bind(json.RawMessage(os.Getenv("MCP_CONFORMANCE_CONTEXT")), &known); err != nil {
 		return err
 	}
 	login := &oauth.Transport{
@@ -57,10 +52,7 @@ func run(target string) error {
 	if os.Getenv("MCP_CONFORMANCE_SCENARIO") == "auth/basic-cimd" {
 		login.ClientMetadataURL = "https://conformance-test.local/client-metadata.json"
 	}
-	client := &wire.Client{
-		Info: wire.Implementation{Name: "mcpwire-oauth", Version: "0.1.0"},
-		Log:  slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	}
+	client := &wire.Client{Info: wire.Implementation{Name: "mcpwire-oauth", Version: "0.1.0"}}
 	defer client.Close()
 	err := client.Connect(ctx, wire.HTTPDialer{URL: target, Client: &http.Client{Transport: login}})
 	if err != nil {
