@@ -460,6 +460,7 @@ func (in *incoming) alone(base Exchange) {
 // handOn lets a Peer take in a payload, and answers.
 func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchange) {
 	in.stream = in.h.newStream(in.session)
+	in.stream.countsAll = in.payload.Batch
 	base.Header, base.Ending = in.r.Header, in.h.open.Done()
 	base.send, base.facts().disconnect = in.send, in.disconnect
 	results := in.h.countResults(&base, in.payload.Batch, in.body)

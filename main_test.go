@@ -1064,6 +1064,54 @@ func TestStreamIsBounded(t *testing.T) {
 	})
 }
 
+// Before its response has begun a stream is bounded, too. Only answers do not wait there: they may go out as JSON.
+func TestFreshStreamIsBounded(t *testing.T) {
+	s, text := &Stream{used: &counter{limit: 1 << 20}}, make([]byte, maxUnwritten)
+	for _, c := range []struct {
+		method string
+		want   error
+	}{{"m", nil}, {"m", context.Canceled}, {"", nil}} {
+		if err := s.push(canceled(), sentEvent{text: text, method: c.method}); err != c.want {
+			t.Errorf("method %q: %v, want %v", c.method, err, c.want)
+		}
+	}
+}
+
+// A large notification is not copied, or each of many responses that displace each other would hold it.
+func TestLargeEventIsNotCopied(t *testing.T) {
+	s, w := newLoneStream("a", 1<<20), &sharing{paper: paper{header: http.Header{}}}
+	e := newSentEvent(&Message{Method: "notifications/message", Params: json.RawMessage(`{"data":"` + strings.Repeat("x", maxCopied) + `"}`)})
+	w.text = &e.text[0]
+	ctx, hangUp := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- followStream(s, w, httptest.NewRequestWithContext(ctx, "GET", "/", nil), "") }()
+	waitFor(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.state == followed })
+	if err := s.push(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, w.isShared.Load)
+	hangUp()
+	<-done
+	if got, id, _ := w.data(); len(got) != 1 || got[0] != string(e.text) || id != "a/1" {
+		t.Errorf("%d events, the last %s", len(got), id)
+	}
+}
+
+// sharing is paper that notes whether the memory of a text is written.
+type sharing struct {
+	paper
+	text     *byte
+	isShared atomic.Bool
+}
+
+func (w *sharing) Write(b []byte) (int, error) {
+	n, err := w.paper.Write(b)
+	if &b[0] == w.text {
+		w.isShared.Store(true)
+	}
+	return n, err
+}
+
 // Without ids, or cut before one was sent, a stream is lost with its connection: Send fails at once.
 func TestStreamLost(t *testing.T) {
 	for _, s := range []*Stream{newLoneStream("", 0), newLoneStream("a", 1000)} {
@@ -1152,6 +1200,9 @@ func TestForgottenWhileItIsRead(t *testing.T) {
 		go followStream(s, p, httptest.NewRequest("GET", "/", nil), "a/1")
 		synctest.Wait()
 		s.forget()
+		if len(s.events) != 29 { // also those that are being written: they take memory until then
+			t.Error(len(s.events), "events are kept while they are read")
+		}
 		close(stuck)
 		synctest.Wait()
 		if got, id, _ := p.data(); len(got) != 29 || id != "a/30" {
@@ -1614,6 +1665,19 @@ func TestProgressRises(t *testing.T) {
 	sent := regexp.MustCompile(`"progress":(\d)`).FindAllStringSubmatch(out, -1)
 	if len(sent) != 3 || sent[0][1] != "0" || sent[1][1] != "2" || sent[2][1] != "3" {
 		t.Error(out)
+	}
+}
+
+// An object whose names are not known has 1,024 members at most, because in Go each takes ten times its bytes.
+func TestManyMembers(t *testing.T) {
+	for n, isRead := range map[int]bool{maxMembers: true, maxMembers + 1: false} {
+		var o Object
+		for i := range n {
+			o.Add(strconv.Itoa(i), []byte("{}"))
+		}
+		if members, err := uniqueMembers("arguments", o.JSON()); (err == nil) != isRead || isRead && len(members) != n {
+			t.Errorf("%d members: %d are read, %v", n, len(members), err)
+		}
 	}
 }
 
@@ -2573,6 +2637,15 @@ func TestResultsAreCounted(t *testing.T) {
 	}
 	if v := visit(h, "POST", one, session, "Accept: application/json").answered(); v.Code != 200 || seen[2] != 5000 {
 		t.Error(v.Code, seen)
+	}
+	// The small results of a batch are written together, so each of them counts.
+	demo.Methods["small"] = func(context.Context, *Exchange) (any, error) {
+		seen = append(seen, takenOf(&h.used))
+		return map[string]string{"x": strings.Repeat("x", 1000)}, nil
+	}
+	_ = visit(h, "POST", `[{"jsonrpc":"2.0","id":1,"method":"small"},{"jsonrpc":"2.0","id":2,"method":"small"}]`, session, "Accept: application/json").answered()
+	if first := seen[4] - seen[3]; first < 1000 || first > 1200 {
+		t.Errorf("the first of two results counts %d bytes", first)
 	}
 	h.Close()
 	if h.used.taken != 0 {

@@ -2122,6 +2122,9 @@ func uniqueMembers(name string, object json.RawMessage) (map[string]json.RawMess
 		if members[string(member)] != nil {
 			return nil, &BindError{Name: name + "." + string(member), Reason: appearsTwice}
 		}
+		if len(members) == maxMembers {
+			return nil, &BindError{Name: name, Reason: fmt.Sprintf("must have at most %d members", maxMembers)}
+		}
 		members[string(member)] = value
 	}
 	return members, nil
@@ -2365,11 +2368,14 @@ func (c *changes) listen(ctx context.Context, x *Exchange) (any, error) {
 		return nil, MethodNotFound(x.Request.Method)
 	}
 	var p ListenParams
-	if err := x.Bind(&p); err != nil {
-		return nil, err
+	size := len(x.Request.Params)
+	if size <= maxWatching { // otherwise it is not read: a URI of three bytes takes 16 in Go
+		if err := x.Bind(&p); err != nil {
+			return nil, err
+		}
 	}
 	uris := p.Notifications.ResourceSubscriptions
-	size := len(x.Request.Params) + len(uris)*perURI
+	size += len(uris) * perURI
 	if size > maxWatching || slices.Contains(uris, "") {
 		return nil, InvalidParams("a subscription must have at most %d bytes, with %d for each URI, and no empty URI", maxWatching, perURI)
 	}
@@ -3950,8 +3956,9 @@ func (m *mcpProtocol) abandoned(call *Message, why error) *Message {
 // ==== Bounds and protection ====
 
 const (
-	maxSaid  = 4 << 10 // bytes of what a legacy client says about itself: 10,000 sessions keep 40 MB of it at most
-	maxIcons = 16      // of an Implementation: an icon of two bytes takes 56 in Go
+	maxSaid    = 4 << 10 // bytes of what a legacy client says about itself: 10,000 sessions keep 40 MB of it at most
+	maxIcons   = 16      // of an Implementation: an icon of two bytes takes 56 in Go
+	maxMembers = 1024    // of an object whose names are not known: a member of six bytes takes 70 in Go
 
 	// Subscriptions. A client that watches 600 files of usual names has 64 KiB.
 	maxListeners  = 4096     // subscriptions of one HTTP handler, or of one Server: each keeps a goroutine
@@ -4045,7 +4052,8 @@ func digest(params json.RawMessage) []byte {
 	var members []string
 	for name, value := range Each(params) {
 		if !slices.Contains([]string{"_meta", "inputResponses", "requestState"}, string(name)) {
-			members = append(members, fmt.Sprintf("%q%q", name, value)) // quoted, so that different ones never give the same text
+			nameSum, valueSum := sha256.Sum256(name), sha256.Sum256(value)
+			members = append(members, string(nameSum[:])+string(valueSum[:])) // all have one length, so different ones never give the same text
 		}
 	}
 	slices.Sort(members)

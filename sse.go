@@ -177,9 +177,9 @@ const (
 //	  |                            attach
 //	  +--> the answer goes out as JSON, or the client has gone: lost
 //
-// In the state lost nothing can be sent. A sender waits while a response follows and has
-// not written 8 KiB yet. So a client that reads slowly slows down its own stream alone. A
-// sender does not wait for a client that has gone.
+// In the state lost nothing can be sent. A sender waits while 8 KiB are not written by a
+// response that follows, or is to begin. So a client that reads slowly slows down its own
+// stream alone. A sender does not wait for a client that has gone.
 //
 // An event has a number; the first one is 1. The id of an event is that of its stream, a
 // slash, and its number. The number 0 stands for the beginning of the stream. A client may
@@ -207,6 +207,7 @@ type Stream struct {
 	inUse       int         // bytes of events that are in use
 	keptBytes   int         // bytes of events that are kept
 
+	countsAll   bool      // small results count, too: those of a batch are written together
 	isForgotten bool      // nobody can continue it any more
 	asked       []ID      // questions that were sent here; those that are answered may be among them
 	farewell    []byte    // the last event of a response that ends before its stream; nil: it does not
@@ -237,11 +238,12 @@ type sentEvent struct {
 	result   json.RawMessage // a large result, which is not copied: it is written after text, and then a }
 	method   string          // of the message; "": it is an answer, or no message
 	question ID              // of a request of the server; zero: it is none
+	isResult bool            // the message is a response with a result
 }
 
 // newSentEvent returns the event with a message.
 func newSentEvent(m *Message) sentEvent {
-	e := sentEvent{method: m.Method}
+	e := sentEvent{method: m.Method, isResult: m.Result != nil}
 	if m.Kind() == Request {
 		e.question = m.ID
 	}
@@ -482,21 +484,23 @@ func (out *eventWriter) write(text []byte, s *Stream, f *follower) error {
 	number := f.position - int64(len(f.batch))
 	for _, e := range f.batch {
 		number++
-		event := Event{Type: s.eventType, Data: e.text}
+		event := Event{Type: s.eventType}
 		if s.keep > 0 {
 			event.ID = s.eventID(number)
 		}
-		text = event.Append(text)
-		if e.result == nil {
+		if e.size() <= maxCopied {
+			event.Data = e.text
+			text = event.Append(text)
 			continue
 		}
-		if _, err := out.w.Write(bytes.TrimSuffix(text, []byte("\n\n"))); err != nil {
-			return err
+		// A large one is not copied: many responses may write it, one after another.
+		text = append(bytes.TrimSuffix(event.Append(text), []byte("\n")), "data: "...)
+		for _, part := range append([][]byte{text}, e.parts()...) {
+			if _, err := out.w.Write(part); err != nil {
+				return err
+			}
 		}
-		if _, err := out.w.Write(e.result); err != nil {
-			return err
-		}
-		text = append(text[:0], "}\n\n"...)
+		text = append(text[:0], "\n\n"...)
 	}
 	if _, err := out.w.Write(text); err != nil {
 		return err
@@ -535,14 +539,14 @@ func (s *Stream) sendAnswer(m *Message) *Error {
 
 // push adds an event. Its bytes are in use from now on, also while the sender waits.
 func (s *Stream) push(ctx context.Context, e sentEvent) error {
-	if !s.used.take(counted(e.size())) {
+	if !s.used.take(s.counted(e)) {
 		return errNoMemory
 	}
 	for {
 		changed, err := s.tryPush(e)
 		switch {
 		case err != nil:
-			s.used.give(counted(e.size()))
+			s.used.give(s.counted(e))
 			return err
 		case changed == nil:
 			return nil
@@ -550,7 +554,7 @@ func (s *Stream) push(ctx context.Context, e sentEvent) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			s.used.give(counted(e.size()))
+			s.used.give(s.counted(e))
 			return ctx.Err()
 		}
 	}
@@ -563,7 +567,7 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	switch {
 	case s.state == lost || !s.endTime.IsZero():
 		return nil, errNobody
-	case s.state == followed && s.inUse > 0 && s.inUse+e.size() > maxUnwritten:
+	case (s.state == followed || s.state == fresh && e.method != "") && s.inUse > 0 && s.inUse+e.size() > maxUnwritten:
 		return s.whenChanged(), nil
 	}
 	s.noteQuestion(e.question)
@@ -2522,6 +2526,15 @@ func (c *counter) give(n int) {
 	c.taken -= int64(n)
 }
 
+// counted returns how many bytes are counted for an event. An error counts nothing if it is
+// small: it must find room in the place of an answer that does not.
+func (s *Stream) counted(e sentEvent) int {
+	if s.countsAll && e.isResult {
+		return e.size()
+	}
+	return counted(e.size())
+}
+
 // reservation is what one request has taken of a counter. One goroutine at a time uses it.
 type reservation struct {
 	of *counter
@@ -2703,7 +2716,7 @@ func (s *Stream) settle() {
 		}
 		s.settled++
 		s.inUse -= e.size()
-		s.used.give(counted(e.size()))
+		s.used.give(s.counted(e))
 		if isKept {
 			s.keptBytes += e.size() + eventOverhead
 		} else {
@@ -2711,8 +2724,8 @@ func (s *Stream) settle() {
 		}
 	}
 	for s.keptBytes > keep && (keep == 0 || s.first() < s.settled) {
-		if s.follower != nil && s.first() > s.follower.position {
-			return // the follower still has to write it, and settles again when it goes
+		if f := s.follower; f != nil && s.first() > f.position-int64(len(f.batch)) {
+			return // the follower has not written it, and settles again when it has, or goes
 		}
 		s.dropOldest()
 	}
