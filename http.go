@@ -115,8 +115,7 @@ const decideAfter = time.Second // before a response without an answer becomes a
 // Set ReadTimeout of the http.Server, to half a minute for instance. Without it a
 // client may take any time to send a body, whose bytes are in use meanwhile. Streams
 // survive the time-outs of an http.Server that are two seconds or longer, because a response
-// becomes a stream after one second, and renews them. Set MaxHeaderBytes, too, to 64 KiB for
-// instance: a call keeps its header, and the default is 1 MiB.
+// becomes a stream after one second, and renews them.
 //
 // Middleware that wraps the http.ResponseWriter must have an Unwrap method, as
 // http.ResponseController asks for. With Flush alone streams work, but end with the
@@ -250,22 +249,23 @@ func (h *StreamableHandler) Close() {
 //	  - the handlers have returned, and there are only answers: JSON
 //	  - else: the response follows the Stream
 type incoming struct {
-	h           *StreamableHandler
-	w           http.ResponseWriter
-	r           *http.Request
-	payload     Payload
-	acceptsJSON bool         // the client accepts JSON
-	mayStream   bool         // the response may become a stream
-	isBatch     bool         // the answers form one array
-	revision    Revision     // of the request, if the request says it
-	session     *Session     // nil: there is none, so a client that leaves cancels
-	stream      *Stream      // of the response
-	body        *reservation // the bytes of the body
-	requests    int          // that get an answer; what is no message gets one, too
-	places      *counter     // counts the requests while they run; nil: they are not counted
-	whenHandled func()       // runs when the handlers have returned; nil: nothing does
-	opened      bool         // initialize has opened the session
-	fault       *Error       // of the last answer, when the stream has ended; nil: that is a result
+	h            *StreamableHandler
+	w            http.ResponseWriter
+	r            *http.Request
+	payload      Payload
+	acceptsJSON  bool         // the client accepts JSON
+	mayStream    bool         // the response may become a stream
+	isBatch      bool         // the answers form one array
+	revision     Revision     // of the request, if the request says it
+	session      *Session     // nil: there is none, so a client that leaves cancels
+	stream       *Stream      // of the response
+	body         *reservation // the bytes of the body
+	requests     int          // that get an answer; what is no message gets one, too
+	places       *counter     // counts the requests while they run; nil: they are not counted
+	whenHandled  func()       // runs when the handlers have returned; nil: nothing does
+	opened       bool         // initialize has opened the session
+	isDispatched bool         // a Peer has taken in the payload, and calls handled
+	fault        *Error       // of the last answer, when the stream has ended; nil: that is a result
 }
 
 // post reads a payload, and answers it.
@@ -276,10 +276,14 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	}
 	in := &incoming{h: h, w: w, r: r, payload: payload, body: body}
 	in.payload.done = in.handled
+	defer func() { // also when a function of the program panics
+		if !in.isDispatched {
+			in.handled()
+		}
+	}()
 	in.acceptsJSON = accepts(r.Header["Accept"], "application/json")
 	in.mayStream = accepts(r.Header["Accept"], "text/event-stream")
 	if !in.acceptsJSON && !in.mayStream {
-		in.handled()
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow application/json or text/event-stream")
 		return
 	}
@@ -288,17 +292,15 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 }
 
 func (in *incoming) refuse(status int, reason string) {
-	in.handled()
 	in.h.refuse(in.w, in.r, status, idOf(in.payload), reason)
 }
 
 func (in *incoming) reject(status int, fault *Error) {
-	in.handled()
 	in.h.rejectInEra(in.w, in.r, status, idOf(in.payload), fault)
 }
 
 // handled gives back what the requests have used: the handlers have returned, or there are
-// none. It is called once, on the goroutine of the handlers or before that begins.
+// none. It is called once: by the Peer that has taken in the payload, or by post.
 func (in *incoming) handled() {
 	in.body.release()
 	in.places.give(in.requests)
@@ -339,7 +341,6 @@ func (in *incoming) route(base Exchange) {
 	isInitialize := in.payload.hasRequest("initialize") && !in.payload.Batch
 	switch {
 	case m.Kind() == Invalid && m.Error.Code == CodeParseError:
-		in.handled()
 		writeJSON(in.w, http.StatusBadRequest, in.payload)
 	case len(lines) > 1:
 		in.reject(http.StatusBadRequest, mismatch("More than one MCP-Protocol-Version"))
@@ -409,7 +410,6 @@ var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
 func (in *incoming) inSession(base Exchange) {
 	s := in.h.session(in.w, in.r, idOf(in.payload), base.Principal)
 	if s == nil {
-		in.handled()
 		return
 	}
 	defer s.release()
@@ -469,6 +469,7 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	if !in.takePlaces() {
 		return
 	}
+	in.isDispatched = true
 	replies := p.dispatch(ctx, h, in.payload, base)
 	if replies == nil {
 		in.acknowledge()

@@ -2295,7 +2295,7 @@ func unreadable(head []byte, err error) Payload {
 	isRequest := e.method != nil || e.params != nil
 	isResponse := e.result != nil || e.fault != nil
 	id, _ := parseID(e.id)
-	if twice == "id" || !json.Valid(e.id) || isRequest == isResponse {
+	if twice == "id" || !json.Valid(e.id) || !utf8.Valid(e.id) || isRequest == isResponse {
 		id = ID{}
 	}
 	if id != (ID{}) && isResponse {

@@ -661,6 +661,16 @@ func slowMessage(element json.RawMessage) (kind Kind, id string) {
 	return Request, id
 }
 
+// The id of a text that is too long is repeated only if it is UTF-8, as all that we write.
+func TestIDOfLongTextIsUTF8(t *testing.T) {
+	for id, isRepeated := range map[string]bool{`"a"`: true, "\"\xff\"": false} {
+		in := unreadable([]byte(`{"jsonrpc":"2.0","id":`+id+`,"method":"m","params":{"x":"`), ErrTooLarge)
+		if got := in.Messages[0].ID; (got != ID{}) != isRepeated {
+			t.Errorf("%q: %q", id, got)
+		}
+	}
+}
+
 // ======== stdio.go ========
 
 // Of a line that is too long, only the beginning is held.
@@ -2666,14 +2676,37 @@ func TestHeaderFields(t *testing.T) {
 			t.Errorf("%d fields: %d %s", n, v.Code, v.Body)
 		}
 	}
+	if v := visit(h, "POST", ping, session, "X-Long: "+strings.Repeat("x", maxHeader)).answered(); v.Code != 431 {
+		t.Errorf("more than %d bytes: %d %s", maxHeader, v.Code, v.Body)
+	}
+}
+
+// A panic in a function of the program, here for the marks of a tool, leaves no bytes in use.
+func TestPanicLeavesNothing(t *testing.T) {
+	h := newHandler(t, newDemo())
+	h.HeaderParams = func(string) []HeaderParam { panic("unknown tool") }
+	recovering := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { _ = recover() }() // as net/http does
+		h.ServeHTTP(w, r)
+	})
+	body := modernRequest("tools/call", `"name":"t","arguments":{"x":"`+strings.Repeat("x", 2*countFrom)+`"}`)
+	visit(recovering, "POST", body, modernLines("tools/call", "t")...).answered()
+	if n := takenOf(&h.used) + takenOf(&h.running); n != 0 {
+		t.Error(n, "bytes and places are still in use")
+	}
 }
 
 // A client must not take the path of a stream for another host.
 func TestEndpointURI(t *testing.T) {
 	r := httptest.NewRequest("GET", "/", nil)
-	r.RequestURI = "//evil.example/sse?key=1"
-	if got := endpointURI(r, "s"); got != "/evil.example/sse?key=1&session=s" {
-		t.Error(got)
+	for requested, want := range map[string]string{
+		"//evil.example/sse?key=1": "/evil.example/sse?key=1&session=s",
+		"http://u:p@localhost/sse": "/sse?session=s",
+	} {
+		r.RequestURI = requested
+		if got := endpointURI(r, "s"); got != want {
+			t.Error(got)
+		}
 	}
 }
 
@@ -2687,9 +2720,9 @@ func TestLargeEvent(t *testing.T) {
 	}
 }
 
-// An error does not show the query of a URL, even if that is none.
+// An error shows neither the query of a URL nor its password, even if that is none.
 func TestURLWithoutQuery(t *testing.T) {
-	for _, target := range []string{"http://127.0.0.1:1/mcp?key=s3cret", "http://127.0.0.1/mcp?key=s3cret\x7f"} {
+	for _, target := range []string{"http://127.0.0.1:1/mcp?key=s3cret", "http://127.0.0.1/mcp?key=s3cret\x7f", "http://u:s3cret@exa mple/mcp", "http://u:s3cret@127.0.0.1:1/mcp"} {
 		err := (&Client{Versions: []string{"2025-11-25"}}).Connect(t.Context(), HTTPDialer{URL: target})
 		if err == nil || strings.Contains(err.Error(), "s3cret") {
 			t.Error(err)

@@ -1956,7 +1956,7 @@ type asker interface {
 // for long before it asks, and needs 400, calls Exchange.Require at its beginning.
 type InputRequired struct {
 	Requests map[string]InputRequest // by keys that the handler chooses
-	State    string                  // the client sends it back; it can neither read nor change it
+	State    string                  // the client sends it back; it can neither read nor change it, but send it twice
 }
 
 // ask sends the questions: in the modern era as the result, in the legacy era as

@@ -1259,7 +1259,7 @@ func endpointURI(r *http.Request, id string) string {
 	}
 	query := endpoint.Query()
 	query.Set("session", id)
-	endpoint.Scheme = ""
+	endpoint.Scheme, endpoint.User = "", nil
 	endpoint.Host = ""
 	endpoint.Path = "/" + strings.TrimLeft(endpoint.Path, "/") // with two slashes, a client would take the path for a host
 	endpoint.RawQuery = query.Encode()
@@ -1753,8 +1753,8 @@ func (c *poster) noteRevision(in Payload) {
 	}
 }
 
-// do sends one HTTP request. The error does not show the query of the URL: errors are logged
-// and shown, and a query may name a session or hold a key.
+// do sends one HTTP request. The error does not show the query of the URL, nor its password:
+// errors are logged and shown, and a query may name a session or hold a key.
 func (c *poster) do(ctx context.Context, method, target string, header http.Header, body []byte) (*http.Response, error) {
 	var reader io.Reader // nil without a body: an empty one changes the request
 	if body != nil {
@@ -1767,7 +1767,11 @@ func (c *poster) do(ctx context.Context, method, target string, header http.Head
 		header["Accept-Encoding"] = []string{"identity"} // a proxy that compresses events holds them back
 		resp, err = c.client.Do(r)
 	}
-	if failure, ok := errors.AsType[*url.Error](err); ok {
+	failure, ok := errors.AsType[*url.Error](err)
+	switch {
+	case ok && failure.Op == "parse":
+		err = errors.New("the URL is not valid") // it may hold a password, which cannot be found in it
+	case ok:
 		failure.URL, _, _ = strings.Cut(failure.URL, "?")
 		err = markedError{err, errSaysNothing}
 	}
@@ -2009,7 +2013,7 @@ func (t *withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 //	preflight     it is no OPTIONS of a browser before its request; one for a page of Origins    204, and the browser goes on
 //	              is answered here
 //	fields        Authorization, Content-Encoding and Content-Type come at most once             400
-//	              there are at most 256 of them                                                  431
+//	              there are at most 256 of them, with 16 KiB                                     431
 //	Authenticate  it is nil, or returns no error                                                 401, or as an AuthError says
 type Guard struct {
 	// Origins are the origins that are let in besides those of loopback hosts, such
@@ -2030,7 +2034,8 @@ type Guard struct {
 	// value. If they are "", they are Guard.Origins and Guard.Hosts.
 	OriginsName, HostsName string
 	// Authenticate returns the user who has sent the request. If it returns an
-	// *AuthError, that says how the request is answered; any other error is a 401.
+	// *AuthError, that says how the request is answered; any other error is a 401. A stream,
+	// and a call in a session, goes on when its user could not authenticate any more.
 	// Two users must not get the same principal: each of them could use the
 	// sessions of the other. Authenticate is called for each request, by several
 	// goroutines at the same time. If it is nil, every request is let in, with the
@@ -2087,12 +2092,15 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string,
 			return "", false
 		}
 	}
-	fields := 0
-	for _, lines := range r.Header {
+	fields, size := 0, 0
+	for name, lines := range r.Header {
 		fields += len(lines)
+		for _, line := range lines {
+			size += len(name) + len(line)
+		}
 	}
-	if fields > maxFields {
-		g.refuse(w, r, http.StatusRequestHeaderFieldsTooLarge, ID{}, "Too many header fields")
+	if fields > maxFields || size > maxHeader {
+		g.refuse(w, r, http.StatusRequestHeaderFieldsTooLarge, ID{}, fmt.Sprintf("The header has more than %d fields or %d bytes", maxFields, maxHeader))
 		return "", false
 	}
 	for _, name := range singleFields {
@@ -2569,6 +2577,9 @@ const (
 	// maxFields is how many header fields a request may have. A call keeps them. Short ones
 	// take up to 20 times their bytes, so 64 KiB of them would take 1.2 MB.
 	maxFields = 256
+	// maxHeader is how many bytes they may have, as in Node: 7,000 requests and subscriptions
+	// keep 115 MB of them at most.
+	maxHeader = 16 << 10
 
 	// maxConversations is how many conversations of HTTP+SSE there may be. Each of them
 	// costs about 50 KB, too.

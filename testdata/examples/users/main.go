@@ -47,7 +47,7 @@ func main() {
 	server := &mcp.Server{Info: mcp.Implementation{Name: "mine", Version: "1"}}
 	mcp.AddTool(server, mcp.Tool{Name: "whoami"}, whoami)
 	endpoint := &mcp.StreamableHandler{
-		Handler:  server,
+		Handler:  &limited{Server: server, most: 8},
 		Sessions: &mcp.Sessions{Keep: 4 << 20}, // for legacy clients; a stream keeps 4 MiB for a client that is cut off
 		Guard: mcp.Guard{
 			Authenticate: authenticate,
@@ -56,7 +56,7 @@ func main() {
 		},
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/api/mcp", limited(8, endpoint))
+	mux.Handle("/api/mcp", endpoint)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "well") })
 
 	listener, err := net.Listen("tcp", *address)
@@ -68,20 +68,22 @@ func main() {
 	serve(site, listener, endpoint)
 }
 
-// limited lets each user have so many requests at once. A stream is a request that lasts.
-func limited(most int64, next http.Handler) http.Handler {
-	var running sync.Map // by user; for many users, one that forgets those who have gone
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if user := userOf(r); user != "" { // a stranger is refused by the Guard
-			n, _ := running.LoadOrStore(user, new(atomic.Int64))
-			defer n.(*atomic.Int64).Add(-1)
-			if n.(*atomic.Int64).Add(1) > most {
-				http.Error(w, "Too many requests at once", http.StatusTooManyRequests)
-				return
-			}
-		}
-		next.ServeHTTP(w, r)
-	})
+// limited is a Server that lets each user have so many requests at once. Middleware could
+// not count them: in a session a handler runs on when its client has gone.
+type limited struct {
+	*mcp.Server
+	most    int64
+	running sync.Map // by user; for many users, one that forgets those who have gone
+}
+
+// Handle takes the place of the Server's.
+func (l *limited) Handle(ctx context.Context, x *mcp.Exchange) (any, error) {
+	n, _ := l.running.LoadOrStore(x.Principal, new(atomic.Int64))
+	defer n.(*atomic.Int64).Add(-1)
+	if n.(*atomic.Int64).Add(1) > l.most {
+		return nil, &mcp.Error{Code: mcp.CodeInternalError, Message: "Too many requests at once"}
+	}
+	return l.Server.Handle(ctx, x)
 }
 
 // logged logs each request when it has ended.
