@@ -46,8 +46,7 @@ func (s *site) browse(t *testing.T, name, function string, argument map[string]s
 	}
 	b := openTab(t)
 	b.open(s.origin(name) + "/")
-	var seen json.RawMessage
-	b.eval(function+"("+string(known)+")", &seen)
+	seen := eval[[]byte](b, function+"("+string(known)+")")
 	t.Logf("%s as %s: %s", function, s.origin(name), seen)
 	return string(seen)
 }

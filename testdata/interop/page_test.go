@@ -1,12 +1,10 @@
 package interop
 
 import (
-	"bufio"
-	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -21,196 +19,120 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
 )
 
 // Here the page that mcpwire -http serves is looked at, in Chromium. The pictures of it in testdata
 // are made by: go test -run TestPage -update .
 var update = flag.Bool("update", false, "write the pictures of the page")
 
-// ---- Chromium, by the Chrome DevTools Protocol over two pipes ----
+// ---- Chromium ----
 
-// tab is a tab of Chromium that a test drives. What it says is messages of JSON, each with a zero
-// byte behind it.
+// tab is a tab of Chromium that a test drives.
 type tab struct {
-	t       *testing.T
-	to      io.Writer
-	session string // the id of the tab
+	t   *testing.T
+	ctx context.Context // until Chromium ends
 
-	mu      sync.Mutex // guards the fields below
-	id      int        // of the last command
-	waiting map[int]chan devtools
-	console []string // what the console says, exceptions included
-}
-
-// devtools is a message of the protocol.
-type devtools struct {
-	ID      int             `json:"id,omitempty"`
-	Session string          `json:"sessionId,omitempty"`
-	Method  string          `json:"method,omitempty"`
-	Params  any             `json:"params,omitempty"`
-	Result  json.RawMessage `json:"result,omitempty"`
-	Error   json.RawMessage `json:"error,omitempty"`
+	mu      sync.Mutex // guards the field below
+	console []string   // what the console says, exceptions included
 }
 
 // openTab starts Chromium with one empty tab. It ends with the test.
 func openTab(t *testing.T) *tab {
 	t.Helper()
-	cmd := exec.Command(find(t, "chromium", "chromium-browser", "google-chrome"), "--headless=new", "--user-data-dir="+t.TempDir(),
-		"--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
-		"--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-breakpad", "--log-level=3",
-		"--no-proxy-server", "--host-resolver-rules=MAP *.example 127.0.0.1", "--hide-scrollbars", "--remote-debugging-pipe", "about:blank")
-	theirIn, to, err := os.Pipe()
-	from, theirOut, err2 := os.Pipe()
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
-	cmd.ExtraFiles = []*os.File{theirIn, theirOut} // 3 and 4
-	cmd.Stderr = new(bytes.Buffer)                 // a pipe, which all its processes have: Wait waits for them
-	cmd.WaitDelay = 10 * time.Second
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	theirIn.Close()
-	theirOut.Close()
-	b := &tab{t: t, to: to, waiting: map[int]chan devtools{}}
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		b.read(from)
-	}()
-	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		killer := time.AfterFunc(10*time.Second, func() { cmd.Process.Kill() })
-		cmd.Wait()
-		killer.Stop()
-		to.Close()
-		from.Close()
-		<-read
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox,
+		chromedp.ExecPath(find(t, "chromium", "chromium-browser", "google-chrome")),
+		chromedp.Flag("disable-gpu", true), chromedp.Flag("no-proxy-server", true), chromedp.Flag("hide-scrollbars", true),
+		chromedp.Flag("host-resolver-rules", "MAP *.example 127.0.0.1"))
+	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(end)
+	b := &tab{t: t}
+	b.ctx, end = chromedp.NewContext(allocator)
+	t.Cleanup(end)
+	err := chromedp.Listen(b.ctx, func(said any) {
+		switch said.(type) {
+		case *log.EventEntryAdded, *runtime.EventConsoleAPICalled, *runtime.EventExceptionThrown:
+			text, _ := json.Marshal(said)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.console = append(b.console, string(text))
+		}
 	})
-	var made struct{ TargetID, SessionID string }
-	b.do("Target.createTarget", map[string]any{"url": "about:blank"}, &made)
-	b.do("Target.attachToTarget", map[string]any{"targetId": made.TargetID, "flatten": true}, &made)
-	b.session = made.SessionID
-	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
-		b.do(domain+".enable", nil, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
+	act(b, func(ctx context.Context, target *chromedp.Target) (cdp.Empty, error) { // as that of a user, who looks at it
+		return cdp.Call(ctx, target, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
+	})
 	return b
 }
 
-// read takes what Chromium says.
-func (b *tab) read(from io.Reader) {
-	in := bufio.NewReader(from)
-	for {
-		text, err := in.ReadBytes(0)
-		if err != nil {
-			return
-		}
-		var m devtools
-		if json.Unmarshal(bytes.TrimSuffix(text, []byte{0}), &m) != nil {
-			continue
-		}
-		b.mu.Lock()
-		if answer := b.waiting[m.ID]; m.ID != 0 && answer != nil {
-			delete(b.waiting, m.ID)
-			answer <- m
-		}
-		switch m.Method {
-		case "Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown":
-			params, _ := json.Marshal(m.Params)
-			b.console = append(b.console, string(params))
-		}
-		b.mu.Unlock()
-	}
-}
-
-// do sends a command, and reads its result.
-func (b *tab) do(method string, params map[string]any, result any) {
+// act does something in a tab, and returns its value.
+func act[T any](b *tab, action chromedp.Action[T]) T {
 	b.t.Helper()
-	answer := make(chan devtools, 1)
-	b.mu.Lock()
-	b.id++
-	command, err := json.Marshal(devtools{ID: b.id, Session: b.session, Method: method, Params: params})
-	b.waiting[b.id] = answer
-	b.mu.Unlock()
+	ctx, cancel := context.WithTimeout(b.ctx, limit)
+	defer cancel()
+	value, err := chromedp.Run(ctx, action)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if _, err := b.to.Write(append(command, 0)); err != nil {
-		b.t.Fatal(err)
-	}
-	select {
-	case m := <-answer:
-		if m.Error != nil {
-			b.t.Fatalf("%s: %s", method, m.Error)
-		}
-		if result != nil {
-			if err := json.Unmarshal(m.Result, result); err != nil {
-				b.t.Fatalf("%s: %v: %.1000s", method, err, m.Result)
-			}
-		}
-	case <-time.After(limit):
-		b.t.Fatal(method, "is not answered")
-	}
+	return value
 }
 
-// eval runs JavaScript in the page, and reads its value, or that of its promise.
-func (b *tab) eval(script string, value any) {
+// eval runs JavaScript in the page, and returns its value, or that of its promise.
+func eval[T any](b *tab, script string) T {
 	b.t.Helper()
-	var got struct {
-		Result           struct{ Value json.RawMessage }
-		ExceptionDetails json.RawMessage
-	}
-	b.do("Runtime.evaluate", map[string]any{"expression": script, "awaitPromise": true, "returnByValue": true}, &got)
-	if got.ExceptionDetails != nil {
-		b.t.Fatalf("%s: %s", script, got.ExceptionDetails)
-	}
-	if value != nil {
-		if err := json.Unmarshal(got.Result.Value, value); err != nil {
-			b.t.Fatalf("%s: %v: %s", script, err, got.Result.Value)
-		}
-	}
+	return act(b, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 }
 
-// open loads a page, and waits until its script has run.
+func (b *tab) do(script string) {
+	b.t.Helper()
+	eval[chromedp.Void](b, script)
+}
+
+// open loads a page.
 func (b *tab) open(url string) {
 	b.t.Helper()
-	b.do("Page.navigate", map[string]any{"url": url}, nil)
-	b.await(`location.href.startsWith(` + quotedText(url) + `) && document.readyState === 'complete'`)
+	act(b, chromedp.Navigate(url))
 }
 
 // await waits until an expression is true, and returns how long that took.
 func (b *tab) await(condition string) time.Duration {
 	b.t.Helper()
 	began := time.Now()
-	eventually(b.t, condition, func() bool {
-		var is bool
-		b.eval(condition, &is)
-		return is
-	})
+	eventually(b.t, condition, func() bool { return eval[bool](b, condition) })
 	return time.Since(began)
 }
 
 // resize sets the width and the height of the window.
-func (b *tab) resize(width, height int) {
-	b.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+func (b *tab) resize(width, height int64) {
+	b.t.Helper()
+	act(b, chromedp.EmulateViewport(width, height, chromedp.EmulateScale(1)))
 }
 
 // paint chooses between light and dark.
 func (b *tab) paint(scheme string) {
-	features := []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}
-	b.do("Emulation.setEmulatedMedia", map[string]any{"features": features}, nil)
+	b.t.Helper()
+	act(b, func(ctx context.Context, target *chromedp.Target) (cdp.Empty, error) {
+		features := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}
+		return cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: features})
+	})
 }
 
 // picture keeps what the window shows as a file of testdata, with -update.
 func (b *tab) picture(name string) {
 	b.t.Helper()
-	var shot struct{ Data []byte }
-	b.do("Page.captureScreenshot", map[string]any{"format": "png", "optimizeForSpeed": false}, &shot)
-	if len(shot.Data) > 150_000 {
-		b.t.Errorf("%s has %d bytes", name, len(shot.Data))
+	shot := act(b, chromedp.CaptureScreenshot())
+	if len(shot) > 150_000 {
+		b.t.Errorf("%s has %d bytes", name, len(shot))
 	}
 	if *update {
-		if err := os.WriteFile(filepath.Join("..", name), shot.Data, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join("..", name), shot, 0o644); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -234,12 +156,11 @@ func (b *tab) forgetConsole() {
 }
 
 // fits fails the test if the page is wider than the window, at any of these widths.
-func (b *tab) fits(widths ...int) {
+func (b *tab) fits(widths ...int64) {
 	b.t.Helper()
 	for _, width := range widths {
 		b.resize(width, 900)
-		var got int
-		if b.eval(`document.documentElement.scrollWidth`, &got); got > width {
+		if got := eval[int64](b, `document.documentElement.scrollWidth`); got > width {
 			b.t.Errorf("at %d the page is %d wide", width, got)
 		}
 	}
@@ -291,8 +212,7 @@ func TestPageSnippets(t *testing.T) {
 	server := serve(t)
 	b := openTab(t)
 	b.open(server.base + "/")
-	var lines []string
-	b.eval(`[...document.querySelectorAll('#snippets pre')].map(pre => pre.textContent).filter(text => /^(curl|mcpwire) /.test(text))`, &lines)
+	lines := eval[[]string](b, `[...document.querySelectorAll('#snippets pre')].map(pre => pre.textContent).filter(text => /^(curl|mcpwire) /.test(text))`)
 	if len(lines) != 3 {
 		t.Fatalf("%q", lines)
 	}
@@ -311,8 +231,7 @@ func TestPageSnippets(t *testing.T) {
 		}
 	}
 	const host = `http://$(id)'"` + "`id`" + `\;&[::1]{a,b}` // more than any browser takes for a host
-	var word string
-	b.eval(`quoted(`+quotedText(host)+`)`, &word)
+	word := eval[string](b, `quoted(`+quotedText(host)+`)`)
 	if out, err := exec.Command("sh", "-c", "printf %s "+word).Output(); err != nil || string(out) != host {
 		t.Errorf("%s: %v, %s", word, err, out)
 	}
@@ -354,18 +273,17 @@ func TestPageLessons(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
-		b.eval(`location.hash = `+quotedText(name), nil)
+		b.do(`location.hash = ` + quotedText(name))
 		b.await(`document.querySelector('#lessons [aria-current]').hash === ` + quotedText("#"+name))
-		var got struct {
-			Bytes []string
-			Title string
-			Learn string
-			Next  []string
-		}
-		b.eval(`({ title: document.querySelector('#lesson h3').textContent,
+		got := eval[struct {
+			Bytes []string `json:"bytes"`
+			Title string   `json:"title"`
+			Learn string   `json:"learn"`
+			Next  []string `json:"next"`
+		}](b, `({ title: document.querySelector('#lesson h3').textContent,
 			learn: document.querySelector('#lesson h3 + p').textContent,
 			next: [...document.querySelectorAll('#lesson .note a')].map(a => a.textContent + a.hash),
-			bytes: [...document.querySelectorAll('#lesson .arrow pre')].map(pre => pre.textContent) })`, &got)
+			bytes: [...document.querySelectorAll('#lesson .arrow pre')].map(pre => pre.textContent) })`)
 		var drawn []string
 		for _, line := range strings.Split(strings.Join(got.Bytes, "\n"), "\n") {
 			if line != "" {
@@ -388,8 +306,7 @@ func TestPageLessons(t *testing.T) {
 
 	// The road and the appendix are those of ../README.md. On the first screen stands how to connect and how to call.
 	index, _ := os.ReadFile("../README.md")
-	var parts [][]string
-	b.eval(`[...document.querySelectorAll('#lessons ol')].map(ol => [...ol.querySelectorAll('a')].map(a => a.hash.slice(1)))`, &parts)
+	parts := eval[[][]string](b, `[...document.querySelectorAll('#lessons ol')].map(ol => [...ol.querySelectorAll('a')].map(a => a.hash.slice(1)))`)
 	road, _, _ := strings.Cut(string(index), "\n## Appendix")
 	if len(parts) != 2 || len(parts[0])+len(parts[1]) != len(files) {
 		t.Errorf("%q", parts)
@@ -402,16 +319,15 @@ func TestPageLessons(t *testing.T) {
 		}
 	}
 	b.resize(320, 900)
-	var low bool
-	if b.eval(`scrollTo(0, 0), [...document.querySelectorAll('.first li')].some(li => li.getBoundingClientRect().bottom > innerHeight)`, &low); low {
+	if eval[bool](b, `scrollTo(0, 0), [...document.querySelectorAll('.first li')].some(li => li.getBoundingClientRect().bottom > innerHeight)`) {
 		t.Error("how to connect is not on the first screen")
 	}
 
 	b.resize(1000, 540)
 	b.paint("light")
-	b.eval(`location.hash = '06-http-event-stream'`, nil)
+	b.do(`location.hash = '06-http-event-stream'`)
 	b.await(`document.getElementById('lesson').textContent.includes('counted to 2')`)
-	b.eval(`document.querySelectorAll('#lesson .arrow')[0].scrollIntoView()`, nil)
+	b.do(`document.querySelectorAll('#lesson .arrow')[0].scrollIntoView()`)
 	b.picture("page-lessons.png")
 }
 
@@ -424,8 +340,7 @@ func TestPageKeyboard(t *testing.T) {
 	b.open(server.base + "/#06-http-event-stream")
 	for _, scheme := range []string{"light", "dark"} {
 		b.paint(scheme)
-		var wrong []string
-		b.eval(`(() => {
+		wrong := eval[[]string](b, `(() => {
 			const wrong = [];
 			for (const one of document.querySelectorAll('a, button, input, select, textarea, summary')) {
 				const label = one.labels?.[0]?.textContent || one.getAttribute('aria-label') || one.textContent;
@@ -447,7 +362,7 @@ func TestPageKeyboard(t *testing.T) {
 				if (contrast < 4.5) wrong.push(name + ' has a contrast of ' + contrast); // WCAG 2.2, 1.4.3
 			}
 			return wrong;
-		})()`, &wrong)
+		})()`)
 		if len(wrong) > 0 {
 			t.Errorf("%s: %q", scheme, wrong)
 		}
@@ -479,8 +394,7 @@ func TestPageWatch(t *testing.T) {
 	two := visit(t, server.mcp)
 	two.call(t, "tools/call", fmt.Sprintf(`{"name":"echo","arguments":{"text":%s}}`, encoded))
 	b.await(live(`onerror=`))
-	var title string
-	if b.eval(`document.title + document.querySelectorAll('#live script, #live img').length`, &title); title != "mcpwire: the wire of MCP0" {
+	if title := eval[string](b, `document.title + document.querySelectorAll('#live script, #live img').length`); title != "mcpwire: the wire of MCP0" {
 		t.Error(title)
 	}
 	one.call(t, "tools/call", `{"name":"count","arguments":{"n":2},"_meta":{"progressToken":"t"}}`)
@@ -489,16 +403,14 @@ func TestPageWatch(t *testing.T) {
 
 	// Of one session.
 	choose := func(session string) (text string) {
-		b.eval(`(() => { const choice = document.getElementById('session');
+		return eval[string](b, `(() => { const choice = document.getElementById('session');
 			choice.value = `+quotedText(session)+`; choice.dispatchEvent(new Event('change'));
-			return document.getElementById('live').innerText; })()`, &text)
-		return text
+			return document.getElementById('live').innerText; })()`)
 	}
 	if text := choose("session-1"); !strings.Contains(text, "from the first") || strings.Contains(text, "onerror") {
 		t.Errorf("session-1: %s", text)
 	}
-	var lesson string
-	b.eval(`(() => { document.getElementById('copy-lesson').click(); return document.getElementById('lesson-text').value; })()`, &lesson)
+	lesson := eval[string](b, `(() => { document.getElementById('copy-lesson').click(); return document.getElementById('lesson-text').value; })()`)
 	if len(sectionLine.FindAllString(lesson, -1)) < 8 {
 		t.Errorf("copied: %s", lesson)
 	}
@@ -520,23 +432,22 @@ func TestPageWatch(t *testing.T) {
 	choose("")
 
 	// Paused: what comes meanwhile is shown afterwards.
-	b.eval(`document.getElementById('pause').click()`, nil)
+	b.do(`document.getElementById('pause').click()`)
 	one.call(t, "tools/call", `{"name":"echo","arguments":{"text":"said in a pause"}}`)
 	time.Sleep(300 * time.Millisecond) // longer than it takes when it is not paused
-	var seen bool
-	if b.eval(live("said in a pause"), &seen); seen {
+	if eval[bool](b, live("said in a pause")) {
 		t.Error("shown while paused")
 	}
-	b.eval(`document.getElementById('pause').click()`, nil)
+	b.do(`document.getElementById('pause').click()`)
 	b.await(live("said in a pause"))
 	b.isQuiet()
 
 	b.resize(1000, 640)
 	b.paint("dark")
 	b.await(`document.getElementById('copy-lesson').textContent === 'Copy as a lesson'`) // again
-	b.eval(`document.getElementById('lesson-text').hidden = true; document.getElementById('watch').scrollIntoView()`, nil)
+	b.do(`document.getElementById('lesson-text').hidden = true; document.getElementById('watch').scrollIntoView()`)
 	choose("session-1")
-	b.eval(`document.getElementById('live').scrollTop = document.querySelectorAll('#live .arrow:not([hidden])')[6].offsetTop`, nil)
+	b.do(`document.getElementById('live').scrollTop = document.querySelectorAll('#live .arrow:not([hidden])')[6].offsetTop`)
 	b.picture("page-watch.png")
 }
 
@@ -551,26 +462,25 @@ func TestPageWatchIsGuarded(t *testing.T) {
 	open := serve(t, "-watch")
 	b.open(page.URL + "/")
 	for _, url := range []string{server.base, open.base} {
-		var said string
-		b.eval(`fetch('`+url+`/watch', { headers: { Accept: 'text/event-stream' } }).then(r => 'status ' + r.status, e => e.name)`, &said)
+		said := eval[string](b, `fetch('`+url+`/watch', { headers: { Accept: 'text/event-stream' } }).then(r => 'status ' + r.status, e => e.name)`)
 		if said != "TypeError" {
 			t.Errorf("a page of %s reads %s: %s", page.URL, url, said)
 		}
 	}
 
 	// Nor does one take the places of pages that watch, with requests whose answers it cannot read.
-	b.eval(`(async () => {
-		const other = 'http://localhost:' + new URL('`+open.base+`').port; // Chromium opens six connections to each host
-		for (const url of ['`+open.base+`', other])
+	b.do(`(async () => {
+		const other = 'http://localhost:' + new URL('` + open.base + `').port; // Chromium opens six connections to each host
+		for (const url of ['` + open.base + `', other])
 			for (let i = 0; i < 6; i++) document.body.append(Object.assign(document.createElement('iframe'), { src: url + '/watch' }));
 		await new Promise(done => setTimeout(done, 1000));
-	})()`, nil)
+	})()`)
 	watch(t, open)
 
 	b.open(server.base + "/")
 	b.forgetConsole() // Chromium has noted what was refused
 	start := func(token string) {
-		b.eval(`document.getElementById('token').value = `+quotedText(token)+`; document.getElementById('start').click()`, nil)
+		b.do(`document.getElementById('token').value = ` + quotedText(token) + `; document.getElementById('start').click()`)
 	}
 	start("wrong")
 	b.await(`document.getElementById('watch-status').textContent.includes('does not accept this token')`)
@@ -581,8 +491,7 @@ func TestPageWatchIsGuarded(t *testing.T) {
 	resp := v.do(t, "POST", map[string]string{"Authorization": "Bearer s3cret"}, hello)
 	expect(t, body(t, resp), `{"result":{}}`)
 	b.await(`document.getElementById('live').textContent.includes('initialize')`)
-	var shown string
-	if b.eval(`document.getElementById('live').textContent`, &shown); strings.Contains(shown, "s3cret") || strings.Contains(shown, resp.Header.Get("Mcp-Session-Id")) {
+	if shown := eval[string](b, `document.getElementById('live').textContent`); strings.Contains(shown, "s3cret") || strings.Contains(shown, resp.Header.Get("Mcp-Session-Id")) {
 		t.Errorf("a secret is shown: %s", shown)
 	}
 	b.isQuiet()
