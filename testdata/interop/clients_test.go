@@ -168,10 +168,9 @@ func TestSupergateway(t *testing.T) {
 	turns := []revision{revisions[1], revisions[3], revisions[2]} // in the second nobody can be asked
 	for i, rev := range turns {
 		t.Run(rev.version, func(t *testing.T) {
-			c := newSDKClient(t)
+			c := dialSDK(t, target{base + "/sse"}, rev.version)
 			c.note = note(rev)
-			c.connect(t, &mcp.SSEClientTransport{Endpoint: base + "/sse"}, rev.version)
-			c.session(t, rev)
+			session(t, c, rev)
 			next := note(turns[(i+1)%len(turns)]) // the note that the next client sets, and does not want to hear of at first
 			if err := c.Subscribe(c.ctx, &mcp.SubscribeParams{URI: "note:///" + next}); err != nil {
 				t.Fatal(err)

@@ -22,6 +22,22 @@ import (
 // daemon is an mcpwire that serves over HTTP.
 type daemon struct{ base, mcp, sse string } // its URL, and those of the two transports
 
+func (d daemon) url(transport string) string {
+	if transport == "sse" {
+		return d.sse
+	}
+	return d.mcp
+}
+
+// ourServer returns the command of an mcpwire, or the URL of one that it starts.
+func ourServer(t *testing.T, transport string, flags ...string) target {
+	t.Helper()
+	if transport == "stdio" {
+		return append(target{mcpwire}, flags...)
+	}
+	return target{serve(t, flags...).url(transport)}
+}
+
 // serve starts one on a free port. When the test is over, it has to end by itself, whatever is still open.
 func serve(t *testing.T, flags ...string) daemon {
 	t.Helper()

@@ -1,20 +1,14 @@
 package interop
 
-//lint:file-ignore SA1019 mcp-go marks what keeps it to the handshake as deprecated
-
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/mark3labs/mcp-go/client"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -26,7 +20,8 @@ const headerMismatch = -32020
 func TestBothEras(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
-	legacy, modern := dialEra(t, server, "2025-11-25"), dialEra(t, server, "2026-07-28")
+	legacy, modern := dialSDK(t, target{server.mcp}, "2025-11-25"), dialSDK(t, target{server.mcp}, "2026-07-28")
+	legacy.note, modern.note = "of-legacy", "of-modern"
 	t.Run("clients", func(t *testing.T) {
 		for _, era := range []string{"legacy", "auto", "modern"} {
 			t.Run("Inspector/"+era, func(t *testing.T) {
@@ -39,21 +34,23 @@ func TestBothEras(t *testing.T) {
 		}
 		t.Run("TypeScript 1", func(t *testing.T) {
 			t.Parallel()
-			out := typeScript(t, "http", server.mcp, "of-typescript-1")
-			expect(t, out.stdout, typeScript1Sees)
-			expect(t, out.stdout, `{"version":"2025-11-25","asked":"Hello, Ada","updated":["note:///of-typescript-1"],"deleted":200,"after":404}`)
+			typeScript1Session(t, target{server.mcp}, revisions[1], "of-typescript-1")
 		})
-		for _, rev := range revisions[:2] {
-			t.Run("Go/"+rev.version, func(t *testing.T) { sdkEra(t, server, rev) })
+		for name, client := range map[string]meetFunc{"Go": meetSDK, "mcp-go": meetMCPGo} {
+			for _, rev := range revisions[:2] {
+				t.Run(name+"/"+rev.version, func(t *testing.T) {
+					t.Parallel()
+					p := meet(t, client, target{server.mcp}, rev.version, rev)
+					p.self().note = "of-" + name + "-" + rev.version + "-session"
+					session(t, p, rev)
+					leave(t, p, rev)
+				})
+			}
 		}
-		t.Run("mcp-go", func(t *testing.T) {
-			t.Parallel()
-			mcpGoSession(t, mcpGoWay{kind: "http", rev: revisions[0]}, target{server.mcp}, "of-mcp-go")
-		})
 	})
 
 	// What one changes the other hears, in its own way.
-	for _, pair := range [][2]*eraClient{{legacy, modern}, {modern, legacy}} {
+	for _, pair := range [][2]*sdkClient{{legacy, modern}, {modern, legacy}} {
 		from, to := pair[0], pair[1]
 		if err := to.Subscribe(to.ctx, &mcp.SubscribeParams{URI: "note:///" + from.note}); err != nil {
 			t.Fatal(err)
@@ -64,125 +61,8 @@ func TestBothEras(t *testing.T) {
 		from.text(t, &mcp.CallToolParams{Name: "set-note", Arguments: map[string]any{"name": from.note, "text": "rain"}})
 		to.eventually(t, "an update of "+from.note, func() bool { return slices.Equal(to.updated, []string{"note:///" + from.note}) })
 	}
-	for _, c := range []*eraClient{legacy, modern} {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	legacy.way.ended(t, "http")
-	modern.way.sessionless(t)
-}
-
-// eraClient is the Go SDK's client over HTTP, kept to one revision.
-type eraClient struct {
-	*sdkClient
-	way *recorder
-}
-
-func dialEra(t *testing.T, server daemon, version string) *eraClient {
-	t.Helper()
-	c := &eraClient{sdkClient: newSDKClient(t)}
-	c.ctx, c.way = t.Context(), &recorder{sink: c} // it may stay for as long as the test takes
-	c.note = "of-go-" + version
-	c.connect(t, &mcp.StreamableClientTransport{Endpoint: server.mcp, HTTPClient: &http.Client{Transport: c.way}}, version)
-	if got := c.InitializeResult().ProtocolVersion; got != version {
-		t.Fatalf("got %s, want %s", got, version)
-	}
-	return c
-}
-
-// sessionless checks that a client has only posted, and that nobody has given it a session.
-func (r *recorder) sessionless(t *testing.T) {
-	t.Helper()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, exchange := range r.exchanges {
-		if !strings.HasPrefix(exchange, "POST ") {
-			t.Errorf("a modern client: %s", exchange)
-		}
-	}
-	if r.session != "" {
-		t.Errorf("session %q", r.session)
-	}
-}
-
-func typeScript2(t *testing.T, args ...string) outcome {
-	t.Helper()
-	node := script(t, "@modelcontextprotocol/client/dist/index.mjs")[0]
-	return run(t, nil, "", append([]string{node, "ts2.mjs"}, args...)...)
-}
-
-// typeScript2Era: the SDK calls a tool that it has not seen yet; it is refused, as it does not know what belongs in the header, lists
-// the tools, and calls again. What no header can hold as it is, it encodes; there is nothing of such a name, and the server says so, rather
-// than that the header is wrong.
-func typeScript2Era(t *testing.T, server daemon, era string) {
-	t.Parallel()
-	out := typeScript2(t, era, "session", "http", server.mcp, "of-typescript-2-"+era)
-	note := `"note:///of-typescript-2-` + era + `"`
-	out.check(t, 0, `{"era":"modern","version":"2026-07-28","server":"mcpwire","errors":[],
-		"early":"Current temperature in Oslo is 64°F","earlyExchanges":["tools/call 400","tools/list 200","tools/call 200"],
-		"tools":["ask","count","echo","get-weather","set-note"],"weather":"Current temperature in Oslo is 64°F",
-		"said":{"mcp-protocol-version":"2026-07-28","mcp-method":"tools/call","mcp-name":"get-weather","mcp-param-unit":"fahrenheit"},
-		"unit":["an error","=?base64?csOpYXVtdXI=?="],
-		"missing":[-32602,"Missing required argument: 'city'"],"unknown":-32602,"echo":true,
-		"note":"This note is served by mcpwire.","prompt":2,"completion":["welcome"],
-		"names":[
-			["naïve","=?base64?bmHDr3Zl?=",-32602,-32602,-32602],
-			[" padded ","=?base64?IHBhZGRlZCA=?=",-32602,-32602,-32602],
-			["=?base64?bm90ZQ==?=","=?base64?PT9iYXNlNjQ/Ym05MFpRPT0/PQ==?=",-32602,-32602,-32602],
-			["","=?base64??=",-32602,-32602,-32602],
-			["a\tb","a\tb",-32602,-32602,-32602]],
-		"counted":"counted to 50","inOrder":true,"asked":"Hello, Ada","rounds":["input_required","complete"],
-		"honoured":{"resourcesListChanged":true,"resourceSubscriptions":[`+note+`]},"heard":["list changed",`+note+`],
-		"closed":"local","after":"still here","updates":1,"http":["POST"],"session":false}`, "")
-}
-
-// sdkEra is a whole session of the Go SDK, and in the modern era what its header has to say.
-func sdkEra(t *testing.T, server daemon, rev revision) {
-	t.Parallel()
-	c := dialEra(t, server, rev.version)
-	c.note += "-session"
-	c.session(t, rev)
-	if rev.modern {
-		t.Run("header", func(t *testing.T) { sdkHeader(t, c) })
-	}
-	t.Run("close", func(t *testing.T) {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-		if rev.modern {
-			c.way.sessionless(t)
-		} else {
-			c.way.ended(t, "http")
-		}
-	})
-}
-
-// sdkHeader: the SDK has listed the tools before, and knows which argument belongs in the header. It encodes that where it has to, but not
-// the name of what is called, and is refused. For an argument that is refused as such its field was right.
-func sdkHeader(t *testing.T, c *eraClient) {
-	weather := func(unit string) *mcp.CallToolParams {
-		return &mcp.CallToolParams{Name: "get-weather", Arguments: map[string]any{"city": "Oslo", "unit": unit}}
-	}
-	if got, want := c.text(t, weather("fahrenheit")), "Current temperature in Oslo is 64°F"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if result, err := c.CallTool(c.ctx, weather("réaumur")); err != nil || !result.IsError {
-		t.Errorf("a unit that is none: %+v, %v", result, err)
-	}
-	for _, unit := range []string{"fahrenheit", "=?base64?csOpYXVtdXI=?="} {
-		if !c.way.sent("Mcp-Param-Unit", unit) {
-			t.Errorf("no Mcp-Param-Unit: %s", unit)
-		}
-	}
-	for _, name := range []string{"naïve", " padded ", "=?base64?bm90ZQ==?="} {
-		_, err := c.ReadResource(c.ctx, &mcp.ReadResourceParams{URI: name})
-		failed(t, err, headerMismatch, "")
-		_, err = c.CallTool(c.ctx, &mcp.CallToolParams{Name: name})
-		failed(t, err, headerMismatch, "")
-		_, err = c.GetPrompt(c.ctx, &mcp.GetPromptParams{Name: name})
-		failed(t, err, headerMismatch, "")
-	}
+	leave(t, legacy, revisions[1])
+	leave(t, modern, revisions[0])
 }
 
 // ---- Cancellation ----
@@ -212,26 +92,21 @@ func TestModernCancellation(t *testing.T) {
 			}
 			took <- end(server)
 		}()
-		out := typeScript2(t, "2026-07-28", "cancel", server.mcp)
+		out := typeScript2(t, "2026-07-28", "cancel", target{server.mcp})
 		soon(t, <-took)
 		expect(t, out.stdout, `{"cancelled":"SdkError: enough","after":"still here","steps":1,"late":0,"notified":0,"closed":"graceful","errors":[]}`)
 	})
 	t.Run("Go", func(t *testing.T) {
 		t.Parallel()
 		server := launch(t, "127.0.0.1:0", "-versions", "2026-07-28")
-		c := dialEra(t, server.daemon, "2026-07-28")
-		peerCancellation(t, c.sdkClient, revisions[0])
+		c := dialSDK(t, target{server.mcp}, "2026-07-28")
+		peerCancellation(t, c, revisions[0])
 		soon(t, end(server))
-		c.way.sessionless(t)
+		c.sessionless(t)
 	})
 }
 
 // ---- The compatibility matrix ----
-
-// target is a server: at a URL, or a command to be started.
-type target []string
-
-func (to target) isURL() bool { return strings.HasPrefix(to[0], "http") }
 
 // stranger is a client that others wrote, kept to one or both eras. It returns the revision that it came to speak, or what it said instead.
 type stranger struct {
@@ -243,14 +118,17 @@ var strangers = []stranger{
 	{"legacy", "Inspector", byInspector("legacy")},
 	{"modern", "Inspector", byInspector("modern")},
 	{"dual", "Inspector", byInspector("auto")},
-	{"legacy", "TypeScript 1", byTypeScript},
+	{"legacy", "TypeScript 1", func(t *testing.T, to target) (version, failure string) {
+		node := script(t, "@modelcontextprotocol/sdk/dist/esm/client/index.js")[0]
+		return printed(run(t, nil, "", slices.Concat([]string{node, "ts1.mjs", to.transport(), to[0], "1", "0"}, to[1:])...))
+	}},
 	{"legacy", "TypeScript 2", byTypeScript2("legacy")},
 	{"modern", "TypeScript 2", byTypeScript2("2026-07-28")},
 	{"dual", "TypeScript 2", byTypeScript2("auto")},
-	{"legacy", "Go", byGo("2025-11-25")},
-	{"dual", "Go", byGo("")},
-	{"legacy", "mcp-go", byMCPGo(client.WithLegacyProtocolOnly())},
-	{"dual", "mcp-go", byMCPGo()},
+	{"legacy", "Go", byPeer(meetSDK, "2025-11-25")},
+	{"dual", "Go", byPeer(meetSDK, "")},
+	{"legacy", "mcp-go", byPeer(meetMCPGo, "2025-11-25")},
+	{"dual", "mcp-go", byPeer(meetMCPGo, "")},
 }
 
 // matrix is 2026-07-28 basic/versioning#compatibility-matrix: which revision comes of a client and a server, in this order; "": it fails.
@@ -305,7 +183,7 @@ func TestMatrix(t *testing.T) {
 
 func byInspector(era string) func(*testing.T, target) (version, failure string) {
 	return func(t *testing.T, to target) (version, failure string) {
-		if to.isURL() {
+		if to.transport() == "http" {
 			to = append(to, "--transport", "http")
 		}
 		out := inspectTarget(t, to, []string{"--protocol-era", era, "--method", "initialize"})
@@ -317,22 +195,9 @@ func byInspector(era string) func(*testing.T, target) (version, failure string) 
 	}
 }
 
-func byTypeScript(t *testing.T, to target) (version, failure string) {
-	node := script(t, "@modelcontextprotocol/sdk/dist/esm/client/index.js")[0]
-	kind := "stdio"
-	if to.isURL() {
-		kind = "http"
-	}
-	return printed(run(t, nil, "", append([]string{node, "ts1.mjs", kind, to[0], "1", "0"}, to[1:]...)...))
-}
-
 func byTypeScript2(era string) func(*testing.T, target) (version, failure string) {
 	return func(t *testing.T, to target) (version, failure string) {
-		kind := "stdio"
-		if to.isURL() {
-			kind = "http"
-		}
-		return printed(typeScript2(t, append([]string{era, "connect", kind}, to...)...))
+		return printed(typeScript2(t, era, "connect", to))
 	}
 }
 
@@ -343,24 +208,16 @@ func printed(out outcome) (version, failure string) {
 	return seen.Version, out.stderr
 }
 
-func byGo(version string) func(*testing.T, target) (version, failure string) {
-	return func(t *testing.T, to target) (string, string) {
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		defer cancel()
-		var way mcp.Transport = &mcp.StreamableClientTransport{Endpoint: to[0]}
-		if !to.isURL() {
-			way = &mcp.CommandTransport{Command: exec.Command(to[0], to[1:]...)}
-		}
-		session, err := mcp.NewClient(&mcp.Implementation{Name: "interop", Version: "1"}, nil).
-			Connect(ctx, way, &mcp.ClientSessionOptions{ProtocolVersion: version})
+func byPeer(client meetFunc, wanted string) func(*testing.T, target) (version, failure string) {
+	return func(t *testing.T, to target) (version, failure string) {
+		p, err := client(t, to, wanted)
 		if err != nil {
 			t.Log(err)
 			return "", err.Error()
 		}
-		defer session.Close()
-		if list, err := session.ListTools(ctx, nil); err != nil || len(list.Tools) != 5 {
-			t.Errorf("%+v, %v", list, err)
+		if names, err := p.tools(); err != nil || len(names) != 5 {
+			t.Errorf("%q, %v", names, err)
 		}
-		return session.InitializeResult().ProtocolVersion, ""
+		return p.version(), ""
 	}
 }

@@ -36,6 +36,12 @@ var revisions = []revision{
 	{version: "2024-11-05"},
 }
 
+// handshake are the versions with sessions, newest first. Most tests here are about these alone; eras_test.go has what is newer.
+const handshake = "2025-11-25,2025-06-18,2025-03-26,2024-11-05"
+
+// transports are those over HTTP, as the Inspector calls them.
+var transports = []string{"http", "sse"}
+
 // limit is for one process, or one step of a session: far more than it takes, so that a slow machine does not matter.
 const limit = time.Minute
 

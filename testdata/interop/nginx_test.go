@@ -2,7 +2,6 @@ package interop
 
 import (
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -189,22 +188,20 @@ func TestNginxResume(t *testing.T) {
 	server := proxy(t, serve(t, "-versions", handshake))
 	t.Run("TypeScript", func(t *testing.T) {
 		t.Parallel()
-		out := typeScript(t, "http", server.mcp, "1", "6500")
+		out := typeScript1(t, target{server.mcp}, "1", "6500")
 		expect(t, out.stdout, `{"counted":"counted to 1","steps":[1],"session":true,"listens":200,"resumed":true}`)
 	})
 	t.Run("Go", func(t *testing.T) {
 		t.Parallel()
-		c := newSDKClient(t)
-		way := &recorder{sink: c}
-		c.connect(t, &mcp.StreamableClientTransport{Endpoint: server.mcp, HTTPClient: &http.Client{Transport: way}}, "")
+		c := dialSDK(t, target{server.mcp}, "")
 		params := &mcp.CallToolParams{Meta: mcp.Meta{}, Name: "count", Arguments: map[string]any{"n": 1, "delayMs": 6500}}
 		params.SetProgressToken("one step")
 		if got := c.text(t, params); got != "counted to 1" {
 			t.Errorf("got %q", got)
 		}
 		c.eventually(t, "one step", func() bool { return slices.Equal(c.progress, []float64{1}) })
-		if !way.had("GET 200 OK, resumed") {
-			t.Errorf("not resumed: %q", way.exchanges)
+		if !c.had("GET 200 OK, resumed") {
+			t.Errorf("not resumed: %q", c.exchanges)
 		}
 	})
 }

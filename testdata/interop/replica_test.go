@@ -156,8 +156,7 @@ func (r *replicated) sdk(t *testing.T, name, home string) *replicaClient {
 	t.Helper()
 	version := map[bool]string{true: "", false: legacyVersion}[home == ""]
 	for range 10 {
-		c := newSDKClient(t)
-		c.connect(t, &mcp.StreamableClientTransport{Endpoint: r.mcp}, version)
+		c := dialSDK(t, target{r.mcp}, version)
 		if id, _, ok := strings.Cut(c.ID(), "-"); ok != (home != "") || id != home {
 			continue
 		}

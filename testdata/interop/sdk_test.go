@@ -3,13 +3,11 @@ package interop
 //lint:file-ignore SA1019 logging is deprecated in 2026-07-28, but in the protocol, and so to be tested
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"os/exec"
+	"net/http"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,49 +18,21 @@ import (
 // sdkClient is the Go SDK's client, connected to a server of ours.
 type sdkClient struct {
 	*mcp.ClientSession
-	guest
-	server *exec.Cmd    // over stdio only
-	stderr bytes.Buffer // to be read once the server has ended
-	wire   bytes.Buffer // all messages; guarded by mu
+	*guest
 }
 
-// Write takes the messages that pass, one at a time, as mcp.LoggingTransport writes them.
-func (c *sdkClient) Write(line []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.wire.Write(line)
-}
-
-// dial starts a server and connects to it over stdio.
-func dial(t *testing.T, versions, wanted string) *sdkClient {
-	t.Helper()
-	c := newSDKClient(t)
-	c.server = exec.CommandContext(c.ctx, mcpwire, "-versions", versions)
-	c.server.Stderr = &c.stderr
-	c.connect(t, &mcp.LoggingTransport{Transport: &mcp.CommandTransport{Command: c.server}, Writer: c}, wanted)
-	return c
-}
-
-func newSDKClient(t *testing.T) *sdkClient {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	c := &sdkClient{guest: guest{ctx: ctx, note: "today"}}
-	t.Cleanup(func() {
-		if c.ClientSession != nil {
-			c.Close()
-		}
-		cancel()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.server != nil {
-			t.Logf("%v\n%s-- stderr --\n%s", c.server, &c.wire, &c.stderr)
-		}
-	})
-	return c
-}
-
-// connect begins the session. The SDK always tries server/discover first, unless it is told to speak an older version.
-func (c *sdkClient) connect(t *testing.T, transport mcp.Transport, wanted string) {
-	t.Helper()
+// meetSDK begins a session. The SDK always tries server/discover first, unless it is told to speak an older version.
+func meetSDK(t *testing.T, to target, version string) (peer, error) {
+	c := &sdkClient{guest: newGuest(t, to, 4*time.Second)} // after 5 s it sends SIGTERM
+	var way mcp.Transport
+	switch to.transport() {
+	case "http":
+		way = &mcp.StreamableClientTransport{Endpoint: to[0], HTTPClient: &http.Client{Transport: c}}
+	case "sse":
+		way = &mcp.SSEClientTransport{Endpoint: to[0], HTTPClient: &http.Client{Transport: c}}
+	default:
+		way = &mcp.LoggingTransport{Transport: &mcp.CommandTransport{Command: c.start(c.ctx)}, Writer: c}
+	}
 	client := mcp.NewClient(&mcp.Implementation{Name: "interop", Version: "1"}, &mcp.ClientOptions{
 		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"name": "Ada"}}, nil
@@ -80,12 +50,26 @@ func (c *sdkClient) connect(t *testing.T, transport mcp.Transport, wanted string
 			c.hear(func() { c.listChanged++ })
 		},
 	})
-	session, err := client.Connect(c.ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: wanted})
+	session, err := client.Connect(c.ctx, way, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	if err != nil {
+		return nil, err
+	}
+	c.ClientSession = session
+	t.Cleanup(func() { session.Close() })
+	return c, nil
+}
+
+// dialSDK is for tests of this client alone.
+func dialSDK(t *testing.T, to target, version string) *sdkClient {
+	t.Helper()
+	p, err := meetSDK(t, to, version)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.ClientSession = session
+	return p.(*sdkClient)
 }
+
+func (c *sdkClient) version() string { return c.InitializeResult().ProtocolVersion }
 
 // acknowledged waits until the server has confirmed a subscription. The SDK does not wait for it, and shows it to nobody.
 func (c *sdkClient) acknowledged(t *testing.T, what string) {
@@ -105,15 +89,6 @@ func (c *sdkClient) text(t *testing.T, params *mcp.CallToolParams) string {
 		t.Fatalf("%s: isError %v, %d content items", params.Name, result.IsError, len(result.Content))
 	}
 	return result.Content[0].(*mcp.TextContent).Text
-}
-
-// failed checks that a call came back with this JSON-RPC error, and that its message or its data has this text.
-func failed(t *testing.T, err error, code int64, text string) {
-	t.Helper()
-	wire := (*jsonrpc.Error)(nil)
-	if !errors.As(err, &wire) || wire.Code != code || !strings.Contains(wire.Message+" "+string(wire.Data), text) {
-		t.Errorf("got %v, want code %d with %s", err, code, text)
-	}
 }
 
 func (c *sdkClient) tools() (names []string, err error) {
@@ -176,31 +151,11 @@ func (c *sdkClient) fault(err error) (code int64, text string) {
 	return 0, ""
 }
 
-// session does all that there is to do.
-func (c *sdkClient) session(t *testing.T, rev revision) {
+func (c *sdkClient) shows(t *testing.T, rev revision) {
 	t.Run("offers", func(t *testing.T) { sdkOffers(t, c, rev) })
-	for _, step := range peerSteps {
-		t.Run(step.name, func(t *testing.T) { step.run(t, c, rev) })
-		if step.name == "progress" { // which the SDK handles beside the result; in which order they came is to be seen here
-			wire := c.wire.String()
-			if strings.LastIndex(wire, `"notifications/progress"`) > strings.Index(wire, "counted to 50") {
-				t.Error("progress after the result")
-			}
-		}
-	}
 	t.Run("logging", func(t *testing.T) { sdkLogging(t, c, rev) })
-}
-
-// TestSDKClient is a whole session over stdio in each revision.
-func TestSDKClient(t *testing.T) {
-	t.Parallel()
-	for _, rev := range revisions {
-		t.Run(rev.version, func(t *testing.T) {
-			t.Parallel()
-			c := dial(t, rev.version, "")
-			c.session(t, rev)
-			t.Run("close", func(t *testing.T) { sdkClose(t, c) })
-		})
+	if rev.modern && c.to.transport() == "http" {
+		t.Run("header", func(t *testing.T) { sdkHeader(t, c) })
 	}
 }
 
@@ -258,16 +213,27 @@ func sdkLogging(t *testing.T, c *sdkClient, rev revision) {
 	}
 }
 
-// sdkClose: end of input ends the server, with exit status 0 and nothing to complain about.
-func sdkClose(t *testing.T, c *sdkClient) {
-	start := time.Now()
-	if err := c.Close(); err != nil {
-		t.Error(err)
+// sdkHeader: the SDK has listed the tools before, and knows which argument belongs in the header. It encodes that where it has to, but not
+// the name of what is called, and is refused. For an argument that is refused as such its field was right.
+func sdkHeader(t *testing.T, c *sdkClient) {
+	weather := func(unit string) *mcp.CallToolParams {
+		return &mcp.CallToolParams{Name: "get-weather", Arguments: map[string]any{"city": "Oslo", "unit": unit}}
 	}
-	if took := time.Since(start); took > 4*time.Second { // after 5 s the SDK sends SIGTERM
-		t.Errorf("it took %v", took)
+	if got, want := c.text(t, weather("fahrenheit")), "Current temperature in Oslo is 64°F"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
-	if !c.server.ProcessState.Success() || c.stderr.Len() > 0 {
-		t.Errorf("%v, stderr %q", c.server.ProcessState, &c.stderr)
+	if result, err := c.CallTool(c.ctx, weather("réaumur")); err != nil || !result.IsError {
+		t.Errorf("a unit that is none: %+v, %v", result, err)
+	}
+	for _, unit := range []string{"fahrenheit", "=?base64?csOpYXVtdXI=?="} {
+		c.sent(t, "Mcp-Param-Unit", unit)
+	}
+	for _, name := range []string{"naïve", " padded ", "=?base64?bm90ZQ==?="} {
+		_, err := c.ReadResource(c.ctx, &mcp.ReadResourceParams{URI: name})
+		refuses(t, c, err, headerMismatch, "")
+		_, err = c.CallTool(c.ctx, &mcp.CallToolParams{Name: name})
+		refuses(t, c, err, headerMismatch, "")
+		_, err = c.GetPrompt(c.ctx, &mcp.GetPromptParams{Name: name})
+		refuses(t, c, err, headerMismatch, "")
 	}
 }

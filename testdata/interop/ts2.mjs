@@ -4,7 +4,7 @@
 //	node ts2.mjs ERA connect stdio COMMAND [ARG…]
 //	node ts2.mjs ERA session http URL NOTE         a whole session, with a note of that name
 //	node ts2.mjs ERA session stdio COMMAND NOTE [ARG…]
-//	node ts2.mjs ERA cancel URL                    a call that is cancelled beside a subscription; ends when the server has ended
+//	node ts2.mjs ERA cancel http URL               a call that is cancelled beside a subscription; ends when the server has ended
 //
 // ERA is legacy (initialize), auto (server/discover, and initialize if need be), or the one version that is to be spoken.
 
@@ -68,7 +68,7 @@ if (what === 'connect') {
   process.exit();
 }
 
-const [kind, target, note, ...args] = what === 'cancel' ? ['http', ...rest] : rest;
+const [kind, target, note, ...args] = rest;
 const { client, transport, log } = await connectTo(kind, target, ...args);
 const last = () => log.exchanges.at(-1).said;
 
