@@ -1,25 +1,20 @@
 package interop
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"interop/shared"
 	"interop/wire" // go run ./copywire
-
 )
 
 // Here mcpwire bridge stands between a client on stdio and a server.
@@ -33,56 +28,43 @@ func bridged(server ...string) target { return append(target{mcpwire, "bridge"},
 // client must find what it finds without the bridge.
 func TestBridge(t *testing.T) {
 	t.Parallel()
-	const legacy, modern = "2025-11-25", "2026-07-28"
-	servers := []struct {
-		name  string
-		start func(t *testing.T, version string) target
-	}{
-		{"stdio", func(t *testing.T, version string) target { return ourServer(t, "stdio", "-versions", version) }},
-		{"http", func(t *testing.T, version string) target { return ourServer(t, "http", "-versions", version) }},
-		{"sse", func(t *testing.T, version string) target { return ourServer(t, "sse", "-versions", version) }},
-		{"a bridge to a URL with a token", func(t *testing.T, version string) target {
-			return bridged("-header", "Authorization: Bearer s3cret", serve(t, "-versions", version, "-token", "s3cret").mcp)
-		}},
+	type client func(t *testing.T, to target)
+	typeScript1 := func(t *testing.T, to target) {
+		expect(t, typeScript1Session(t, to, revisions[1], "today").stdout, `{"listChanged":1}`)
 	}
-	clients := []struct {
-		name    string
-		version string
-		run     func(t *testing.T, to target)
-	}{
-		{"Inspector, legacy", legacy, inspectWeather("legacy")},
-		{"Inspector, modern", modern, inspectWeather("modern")},
-		{"TypeScript 1", legacy, func(t *testing.T, to target) {
-			expect(t, typeScript1Session(t, to, revisions[1], "today").stdout, `{"listChanged":1}`)
-		}},
-		{"TypeScript 2, legacy", legacy, typeScript2Through("legacy")},
-		{"TypeScript 2, modern", modern, typeScript2Through(modern)},
-		{"Go, legacy", legacy, goSession(revisions[1])},
-		{"Go, modern", modern, goSession(revisions[0])},
+	typeScript2 := func(era string) client {
+		return func(t *testing.T, to target) {
+			typeScript2(t, era, "session", to, "today").check(t, 0, typeScript2Sees[era], "")
+		}
 	}
-	for _, server := range servers {
-		for _, client := range clients {
-			if server.name != "sse" || client.version == legacy {
-				t.Run(client.name+"/"+server.name, func(t *testing.T) {
+	goSDK := func(rev revision) client {
+		return func(t *testing.T, to target) {
+			c := dialSDK(t, to, rev.version)
+			session(t, c, rev)
+			leave(t, c, rev)
+		}
+	}
+	for version, clients := range map[string]map[string]client{
+		"2025-11-25": {"Inspector": inspectWeather("legacy"), "TypeScript 1": typeScript1, "TypeScript 2": typeScript2("legacy"), "Go": goSDK(revisions[1])},
+		"2026-07-28": {"Inspector": inspectWeather("modern"), "TypeScript 2": typeScript2("2026-07-28"), "Go": goSDK(revisions[0])},
+	} {
+		for name, client := range clients {
+			for _, server := range []string{"stdio", "http", "sse", "a bridge to a URL with a token"} {
+				if server == "sse" && version == "2026-07-28" {
+					continue
+				}
+				t.Run(name+" "+version+"/"+server, func(t *testing.T) {
 					t.Parallel()
-					client.run(t, bridged(server.start(t, client.version)...))
+					var to target
+					if server == "a bridge to a URL with a token" {
+						to = bridged("-header", "Authorization: Bearer s3cret", serve(t, "-versions", version, "-token", "s3cret").mcp)
+					} else {
+						to = ourServer(t, server, "-versions", version)
+					}
+					client(t, bridged(to...))
 				})
 			}
 		}
-	}
-}
-
-func typeScript2Through(era string) func(*testing.T, target) {
-	return func(t *testing.T, to target) {
-		typeScript2(t, era, "session", to, "today").check(t, 0, typeScript2Sees[era], "")
-	}
-}
-
-func goSession(rev revision) func(*testing.T, target) {
-	return func(t *testing.T, to target) {
-		c := dialSDK(t, to, rev.version)
-		session(t, c, rev)
-		leave(t, c, rev)
 	}
 }
 
@@ -127,56 +109,7 @@ func TestBridgeToServerEverything(t *testing.T) {
 	}
 }
 
-// ---- A client made of lines ----
-
-// lineClient writes lines to a bridge, and reads its lines.
-type lineClient struct {
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	out    io.Closer
-	lines  *bufio.Reader
-	stderr firstLine
-	mu     sync.Mutex // held while a line is written
-}
-
-// line is a message as the bridge writes it.
-type line struct {
-	ID     json.RawMessage
-	Method string
-	Result struct {
-		Content []struct{ Text string }
-		Tools   []struct{ Name string }
-	}
-	Error struct {
-		Code    int
-		Message string
-	}
-}
-
-// startLines starts a command that is a server on stdio. It is killed when the test is over, if it still runs.
-func startLines(t *testing.T, to ...string) *lineClient {
-	t.Helper()
-	c := &lineClient{cmd: exec.Command(to[0], to[1:]...), stderr: firstLine{seen: make(chan struct{})}}
-	c.cmd.Stderr = &c.stderr
-	in, err := c.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.in, c.out, c.lines = in, out, bufio.NewReader(out)
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		c.cmd.Process.Kill()
-		c.cmd.Wait()
-		t.Logf("%v\n%.10000s", c.cmd, c.stderr.String())
-	})
-	return c
-}
+// ---- Load ----
 
 // startBridge starts a bridge to a server, and speaks 2025-11-25 there.
 func startBridge(t *testing.T, server ...string) *lineClient {
@@ -190,45 +123,6 @@ func startBridge(t *testing.T, server ...string) *lineClient {
 	c.send(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	return c
 }
-
-func (c *lineClient) send(t *testing.T, line string) {
-	t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, err := io.WriteString(c.in, line+"\n"); err != nil {
-		t.Error(err)
-	}
-}
-
-// next returns the next message.
-func (c *lineClient) next(t *testing.T) (m line) {
-	t.Helper()
-	late := time.AfterFunc(limit/2, func() { c.cmd.Process.Kill() })
-	defer late.Stop()
-	text, err := c.lines.ReadString('\n')
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &m)
-	}
-	if err != nil {
-		t.Fatalf("%v: %q", err, text)
-	}
-	return m
-}
-
-// exits checks how the bridge ends.
-func (c *lineClient) exits(t *testing.T, status int, within time.Duration) {
-	t.Helper()
-	began := time.Now()
-	late := time.AfterFunc(limit/2, func() { c.cmd.Process.Kill() })
-	defer late.Stop()
-	c.cmd.Wait()
-	took := time.Since(began)
-	if got := c.cmd.ProcessState.ExitCode(); got != status || took > within {
-		t.Errorf("exit status %d after %v, want %d within %v", got, took, status, within)
-	}
-}
-
-// ---- Load ----
 
 // TestBridgeLosesNothing: 1,000 calls are under way at once, and each is answered once. Then there are 1,000 calls for which the server asks
 // the client, and each question and each answer arrives once.
@@ -280,7 +174,7 @@ func TestBridgeLosesNothing(t *testing.T) {
 			if err != nil || len(rest) > 0 {
 				t.Errorf("after the last answer: %q, %v", rest, err)
 			}
-			c.exits(t, 0, time.Minute)
+			exits(t, c.Cmd, 0, time.Minute)
 		})
 	}
 }
@@ -348,25 +242,12 @@ func TestSilentAfterSIGTERM(t *testing.T) {
 			c.next(t)
 			c.in.Close()
 			time.Sleep(200 * time.Millisecond) // until the end of its input is read
-			c.cmd.Process.Signal(syscall.SIGTERM)
+			c.Process.Signal(syscall.SIGTERM)
 			if rest, err := io.ReadAll(c.lines); err != nil || len(rest) > 0 {
 				t.Errorf("%s, %v", rest, err)
 			}
-			c.exits(t, 0, 20*time.Second)
+			exits(t, c.Cmd, 0, 20*time.Second)
 		})
-	}
-}
-
-const endlessCall = `{"jsonrpc":"2.0","id":"endless","method":"tools/call","params":{"name":"count","arguments":{"n":1000,"delayMs":100},"_meta":{"progressToken":1}}}`
-
-// answerTo reads up to the answer to a call.
-func (c *lineClient) answerTo(t *testing.T, id string) line {
-	t.Helper()
-	for {
-		m := c.next(t)
-		if string(m.ID) == id && m.Method == "" {
-			return m
-		}
 	}
 }
 
@@ -375,15 +256,15 @@ func TestBridgeEnds(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name   string
-		script string // starts the server, which is $1
+		script string // starts the server, which is $0
 		end    func(t *testing.T, c *lineClient, server int)
 		answer string // of the call that runs; "": it has none
 		exit   int
 		within time.Duration
 	}{
-		{"the client hangs up, and waits for the rest", `exec "$1"`, func(_ *testing.T, c *lineClient, _ int) { c.in.Close() },
+		{"the client hangs up, and waits for the rest", `exec "$0"`, func(_ *testing.T, c *lineClient, _ int) { c.in.Close() },
 			"mcpwire bridge: the client has hung up", 0, 20 * time.Second}, // the bridge ends within two seconds, unless the machine is slow
-		{"the server takes nothing", `exec "$1"`, func(t *testing.T, c *lineClient, server int) {
+		{"the server takes nothing", `exec "$0"`, func(t *testing.T, c *lineClient, server int) {
 			if err := syscall.Kill(server, syscall.SIGSTOP); err != nil {
 				t.Error(err)
 			}
@@ -396,32 +277,27 @@ func TestBridgeEnds(t *testing.T) {
 			}
 			c.in.Close()
 		}, "mcpwire bridge: the server does not read", 1, time.Minute},
-		{"the client is killed", `exec "$1"`, func(_ *testing.T, c *lineClient, _ int) {
+		{"the client is killed", `exec "$0"`, func(_ *testing.T, c *lineClient, _ int) {
 			c.in.Close()
 			c.out.Close()
 		}, "", 0, 45 * time.Second},
-		{"the client sends SIGTERM, and reads nothing any more", `exec "$1"`, func(t *testing.T, c *lineClient, _ int) {
+		{"the client sends SIGTERM, and reads nothing any more", `exec "$0"`, func(t *testing.T, c *lineClient, _ int) {
 			for i := range 8 { // more than pipes hold
 				c.send(t, echoCall(i, 20_000))
 			}
-			c.cmd.Process.Signal(syscall.SIGTERM)
+			c.Process.Signal(syscall.SIGTERM)
 		}, "", 0, 45 * time.Second},
-		{"the server does not end", `trap "" TERM; "$1"; sleep 60`, func(_ *testing.T, c *lineClient, _ int) { c.cmd.Process.Signal(syscall.SIGTERM) },
+		{"the server does not end", `trap "" TERM; "$0"; sleep 60`, func(_ *testing.T, c *lineClient, _ int) { c.Process.Signal(syscall.SIGTERM) },
 			"mcpwire bridge: ended by a signal", 0, 45 * time.Second},
-		{"the client sends SIGTERM", `exec "$1"`, func(_ *testing.T, c *lineClient, _ int) { c.cmd.Process.Signal(syscall.SIGTERM) },
+		{"the client sends SIGTERM", `exec "$0"`, func(_ *testing.T, c *lineClient, _ int) { c.Process.Signal(syscall.SIGTERM) },
 			"mcpwire bridge: ended by a signal", 0, 45 * time.Second},
-		{"the server is killed", `exec "$1"`, func(_ *testing.T, _ *lineClient, server int) { syscall.Kill(server, syscall.SIGKILL) },
+		{"the server is killed", `exec "$0"`, func(_ *testing.T, _ *lineClient, server int) { syscall.Kill(server, syscall.SIGKILL) },
 			"mcpwire bridge: the server has hung up: server ended: signal: killed", 1, 45 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			file := filepath.Join(t.TempDir(), "pid")
-			c := startBridge(t, "sh", "-c", `echo $$ > "$0"; `+test.script, file, mcpwire)
-			text, err := os.ReadFile(file)
-			var server int
-			if _, scanErr := fmt.Sscan(string(text), &server); err != nil || scanErr != nil {
-				t.Fatal(err, scanErr)
-			}
+			c := startBridge(t, "sh", "-c", `echo $$ >&2; `+test.script, mcpwire)
+			server := c.group(t)
 			c.send(t, endlessCall)
 			if m := c.next(t); m.Method != "notifications/progress" {
 				t.Fatalf("%+v", m)
@@ -432,8 +308,8 @@ func TestBridgeEnds(t *testing.T) {
 					t.Errorf("the call: %+v", m)
 				}
 			}
-			c.exits(t, test.exit, test.within)
-			if groupAlive(server) {
+			exits(t, c.Cmd, test.exit, test.within)
+			if shared.GroupAlive(server) {
 				t.Error("the server is left")
 			}
 		})
@@ -474,7 +350,7 @@ func TestBridgeLosesServer(t *testing.T) {
 		if m := c.answerTo(t, `"endless"`); !strings.Contains(m.Error.Message, "the server has hung up") {
 			t.Errorf("the call: %+v", m)
 		}
-		c.exits(t, 1, time.Minute)
+		exits(t, c.Cmd, 1, time.Minute)
 	})
 	t.Run("http", func(t *testing.T) {
 		t.Parallel()
@@ -488,6 +364,6 @@ func TestBridgeLosesServer(t *testing.T) {
 		if m := c.next(t); string(m.ID) != "1" || !strings.Contains(m.Error.Message, "session ended: HTTP 404") {
 			t.Errorf("the call: %+v", m)
 		}
-		c.exits(t, 1, time.Minute)
+		exits(t, c.Cmd, 1, time.Minute)
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -52,7 +53,14 @@ var (
 	mcpGoServer      string // servers/mcpgo
 )
 
+// unblocks has this program only stop blocking on what it shares as its standard input.
+const unblocks = "INTEROP_UNBLOCKS"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(unblocks) != "" {
+		syscall.SetNonblock(syscall.Stdin, true)
+		os.Exit(0)
+	}
 	os.Exit(testMain(m))
 }
 

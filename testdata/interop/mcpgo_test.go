@@ -54,7 +54,9 @@ func meetMCPGo(t *testing.T, to target, version string) (peer, error) {
 		way, err = transport.NewStreamableHTTP(to[0], streamable...)
 	default:
 		way = transport.NewStdioWithOptions(to[0], nil, to[1:], transport.WithCommandLogger(quiet),
-			transport.WithCommandFunc(func(ctx context.Context, _ string, _ []string, _ []string) (*exec.Cmd, error) { return c.start(ctx), nil }))
+			transport.WithCommandFunc(func(ctx context.Context, _ string, _ []string, _ []string) (*exec.Cmd, error) {
+				return c.start(ctx), nil
+			}))
 	}
 	if err != nil {
 		return nil, err

@@ -80,7 +80,7 @@ func (term *terminal) shown() string {
 // rest waits until the command has ended, and returns what a user sees.
 func (term *terminal) rest(t *testing.T) string {
 	t.Helper()
-	ends(t, term.cmd)
+	exits(t, term.cmd, 0, limit/3)
 	term.program.Close()
 	select {
 	case <-term.ended:

@@ -119,4 +119,3 @@ func typeScript2Era(t *testing.T, server daemon, era string) {
 		"honoured":{"resourcesListChanged":true,"resourceSubscriptions":[`+note+`]},"heard":["list changed",`+note+`],
 		"closed":"local","after":"still here","updates":1,"http":["POST"],"session":false}`, "")
 }
-

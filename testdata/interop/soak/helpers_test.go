@@ -35,10 +35,6 @@ var mcpwire string // the program, with record.go.txt
 const raceOptions = "GORACE=halt_on_error=1 atexit_sleep_ms=0"
 
 func TestMain(m *testing.M) {
-	if os.Getenv("SOAK_CHILD") != "" { // of TestStandardInputIsRestored: it stops blocking on what it shares as its standard input
-		_ = syscall.SetNonblock(syscall.Stdin, true)
-		os.Exit(0)
-	}
 	os.Exit(testMain(m))
 }
 
@@ -144,6 +140,13 @@ func failure(err error) string {
 		return "network"
 	}
 	return ""
+}
+
+// program returns the command for the program.
+func program(args ...string) *exec.Cmd {
+	cmd := exec.Command(mcpwire, args...)
+	cmd.Env = append(os.Environ(), raceOptions)
+	return cmd
 }
 
 // sleep waits, and tells whether ctx has not ended meanwhile.
