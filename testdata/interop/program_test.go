@@ -454,6 +454,9 @@ func TestCallShutsDownThoughSignalled(t *testing.T) {
 			group := c.group(t)
 			if row.nohup {
 				c.Process.Signal(syscall.SIGHUP)
+				if time.Sleep(300 * time.Millisecond); strings.Contains(c.stderr.String(), "end of input") {
+					t.Error("call does not go on")
+				}
 			}
 			c.Process.Signal(row.first)
 			eventually(t, "the end of its input", func() bool { return strings.Contains(c.stderr.String(), "end of input\n") })
