@@ -2,7 +2,6 @@ package interop
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"interop/shared"
 )
 
 // daemon is an mcpwire that serves over HTTP.
@@ -43,85 +44,77 @@ func serve(t *testing.T, flags ...string) daemon {
 	t.Helper()
 	p := launch(t, "127.0.0.1:0", flags...)
 	if p.base == "" {
-		t.Fatalf("the first line says not where it listens: %q", p.stderr.String())
+		t.Fatalf("the first line says not where it listens: %q", p.output.String())
 	}
 	return p.daemon
 }
 
-// process is a daemon that a test may stop.
+// process is a command that runs until a test is over, or stops it.
 type process struct {
-	daemon // empty if it did not come to listen
+	daemon // of an mcpwire; empty if it did not come to listen
 	cmd    *exec.Cmd
-	stderr *firstLine
+	output shared.Output
 	ended  chan struct{}
 	stop   func(os.Signal) // the first one counts
 }
 
-// launch starts one at an address.
-func launch(t *testing.T, addr string, flags ...string) *process {
+// background starts one. It has to end by itself at a signal, whatever is still open.
+func background(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{ended: make(chan struct{}), stderr: &firstLine{seen: make(chan struct{})}}
-	p.cmd = exec.Command(mcpwire, append([]string{"-http", addr, "-trace"}, flags...)...)
-	p.cmd.Stderr = p.stderr
-	if err := p.cmd.Start(); err != nil {
+	p := &process{cmd: cmd, ended: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = &p.output, &p.output
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
 		defer close(p.ended)
-		p.cmd.Wait()
+		cmd.Wait()
 	}()
 	var once sync.Once
 	p.stop = func(signal os.Signal) {
 		once.Do(func() {
-			p.cmd.Process.Signal(signal)
-			select {
-			case <-p.ended:
-			case <-time.After(time.Minute):
-				t.Error("the server does not end")
-				p.cmd.Process.Kill()
-				<-p.ended
-			}
-			if !p.cmd.ProcessState.Success() && signal != os.Kill && p.base != "" {
-				t.Errorf("the server's end: %v", p.cmd.ProcessState)
-			}
+			cmd.Process.Signal(signal)
+			defer time.AfterFunc(limit, func() {
+				t.Error("it does not end:", cmd)
+				cmd.Process.Kill()
+			}).Stop()
+			<-p.ended
 		})
 	}
 	t.Cleanup(func() {
 		p.stop(syscall.SIGTERM)
-		t.Logf("%v\n%s", p.cmd, regexp.MustCompile(`(?m)^(.{1000}).+$`).ReplaceAll(p.stderr.text.Bytes(), []byte("$1…")))
+		t.Logf("%v\n%s", cmd, regexp.MustCompile(`(?m)^(.{1000}).+$`).ReplaceAllString(p.output.String(), "$1…"))
 	})
-	select {
-	case <-p.stderr.seen:
-	case <-p.ended:
-	case <-time.After(limit):
-	}
-	if base := regexp.MustCompile(`^.*(http://127\.0\.0\.1:\d+)`).FindStringSubmatch(p.stderr.String()); base != nil {
-		p.daemon = daemon{base[1], base[1] + "/mcp", base[1] + "/sse"}
-	}
 	return p
 }
 
-// firstLine is a buffer that says when there is a line in it.
-type firstLine struct {
-	mu   sync.Mutex // guards text until the process has ended
-	text bytes.Buffer
-	once sync.Once
-	seen chan struct{}
-}
-
-func (f *firstLine) Write(p []byte) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if bytes.IndexByte(p, '\n') >= 0 {
-		f.once.Do(func() { close(f.seen) })
+// hasEnded waits for a moment, and tells whether the process has ended.
+func (p *process) hasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	case <-time.After(5 * time.Millisecond):
+		return false
 	}
-	return f.text.Write(p)
 }
 
-func (f *firstLine) String() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.text.String()
+// launch starts an mcpwire at an address.
+func launch(t *testing.T, addr string, flags ...string) (p *process) {
+	t.Helper()
+	t.Cleanup(func() { // after it has ended
+		if p == nil || p.base == "" {
+			return
+		}
+		if state := p.cmd.ProcessState; !state.Success() && state.String() != "signal: killed" {
+			t.Errorf("the server's end: %v", state)
+		}
+	})
+	p = background(t, exec.Command(mcpwire, append([]string{"-http", addr, "-trace"}, flags...)...))
+	eventually(t, "its first line", func() bool { return strings.Contains(p.output.String(), "\n") || p.hasEnded() })
+	if base := regexp.MustCompile(`^.*(http://127\.0\.0\.1:\d+)`).FindStringSubmatch(p.output.String()); base != nil {
+		p.daemon = daemon{base[1], base[1] + "/mcp", base[1] + "/sse"}
+	}
+	return p
 }
 
 // ---- A client made of net/http alone, for what the others do not show: statuses, event ids, and when something arrives ----

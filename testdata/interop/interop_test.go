@@ -173,7 +173,7 @@ func run(t *testing.T, environment []string, stdin string, command ...string) ou
 
 func eventually(t *testing.T, what string, reached func() bool) {
 	t.Helper()
-	for start := time.Now(); time.Since(start) < limit/4; time.Sleep(5 * time.Millisecond) {
+	for start := time.Now(); time.Since(start) < limit/2; time.Sleep(5 * time.Millisecond) {
 		if reached() {
 			return
 		}

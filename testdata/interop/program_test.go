@@ -35,7 +35,7 @@ type lineClient struct {
 	in     io.WriteCloser
 	out    io.Closer
 	lines  *bufio.Reader
-	stderr firstLine
+	stderr shared.Output
 	mu     sync.Mutex // held while a line is written
 }
 
@@ -56,7 +56,7 @@ type line struct {
 // newLines returns a command that has not been started.
 func newLines(t *testing.T, to ...string) *lineClient {
 	t.Helper()
-	c := &lineClient{Cmd: exec.Command(to[0], to[1:]...), stderr: firstLine{seen: make(chan struct{})}}
+	c := &lineClient{Cmd: exec.Command(to[0], to[1:]...)}
 	in, err := c.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

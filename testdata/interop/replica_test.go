@@ -43,7 +43,7 @@ func replicate(t *testing.T, flags ...string) *replicated {
 	c := &replicated{a: replica(t, "a", "127.0.0.1:0", flags...), b: replica(t, "b", "127.0.0.1:0", flags...)}
 	for _, p := range []*process{c.a, c.b} {
 		if p.base == "" {
-			t.Fatalf("a replica does not listen: %q", p.stderr)
+			t.Fatalf("a replica does not listen: %q", &p.output)
 		}
 	}
 	dir := t.TempDir()
@@ -71,7 +71,7 @@ var callName = regexp.MustCompile(`"` + regexp.QuoteMeta(callKey) + `":"([^"]+)"
 // calls returns how often each call has come to a replica. A question makes two requests of a modern call.
 func (p *process) calls() map[string]int {
 	count := map[string]int{}
-	for _, m := range callName.FindAllStringSubmatch(p.stderr.String(), -1) {
+	for _, m := range callName.FindAllStringSubmatch(p.output.String(), -1) {
 		count[m[1]]++
 	}
 	return count
@@ -295,7 +295,7 @@ func replicaCalls(t *testing.T) {
 		t.Error("none was")
 	}
 	for _, p := range []*process{r.a, r.b} {
-		if trace := p.stderr.String(); regexp.MustCompile(`(?m)^[45]\d\d$`).MatchString(trace) {
+		if trace := p.output.String(); regexp.MustCompile(`(?m)^[45]\d\d$`).MatchString(trace) {
 			t.Errorf("%v has refused something", p.cmd)
 		}
 	}

@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"bytes"
 	"maps"
 	"net"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -134,45 +132,22 @@ func start(t *testing.T, command func(addr, port string) *exec.Cmd) (base string
 		addr := free.Addr().String()
 		free.Close()
 		_, port, _ := net.SplitHostPort(addr)
-		var output bytes.Buffer
-		cmd := command(addr, port)
-		cmd.Stdout, cmd.Stderr = &output, &output
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			cmd.Wait()
-		}()
-		t.Cleanup(func() {
-			cmd.Process.Signal(syscall.SIGTERM) // at which nginx ends its workers
-			defer time.AfterFunc(10*time.Second, func() { cmd.Process.Kill() }).Stop()
-			<-ended
-			t.Logf("%v\n%s", cmd, regexp.MustCompile(`(?m)^(.{1000}).+$`).ReplaceAll(output.Bytes(), []byte("$1…")))
+		p := background(t, command(addr, port))
+		t.Cleanup(func() { time.AfterFunc(10*time.Second, func() { p.cmd.Process.Kill() }) }) // not all of them take notice of SIGTERM
+		listens := false
+		eventually(t, "a server that listens", func() bool {
+			conn, err := net.Dial("tcp", addr)
+			if listens = err == nil; listens {
+				conn.Close()
+			}
+			return listens || p.hasEnded()
 		})
-		if listens(addr, ended) {
+		if listens {
 			return "http://" + addr
 		}
 	}
 	t.Fatal("the server does not listen")
 	return ""
-}
-
-// listens waits until somebody listens at an address, or the process that should has ended.
-func listens(addr string, ended <-chan struct{}) bool {
-	for begun := time.Now(); time.Since(begun) < limit; {
-		if conn, err := net.Dial("tcp", addr); err == nil {
-			conn.Close()
-			return true
-		}
-		select {
-		case <-ended:
-			return false
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-	return false
 }
 
 // startEverything starts server-everything, which serves one transport at a time.

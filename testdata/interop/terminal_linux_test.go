@@ -1,18 +1,18 @@
 package interop
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 	"unsafe"
+
+	"interop/shared"
 )
 
 // Here the program is started as a person starts it, at a terminal.
@@ -22,10 +22,8 @@ type terminal struct {
 	keyboard *os.File
 	program  *os.File // the end that the program has
 	cmd      *exec.Cmd
-
-	mu      sync.Mutex
-	printed bytes.Buffer
-	ended   chan struct{} // closed when nobody can print any more
+	printed  shared.Output
+	ended    chan struct{} // closed when nobody can print any more
 }
 
 // openTerminal opens a pseudo-terminal, as pts(4) says.
@@ -50,16 +48,7 @@ func openTerminal(t *testing.T) *terminal {
 	term := &terminal{keyboard: master, program: slave, ended: make(chan struct{})}
 	go func() {
 		defer close(term.ended)
-		b := make([]byte, 4096)
-		for {
-			n, err := master.Read(b) // EIO when the last process has closed its end
-			term.mu.Lock()
-			term.printed.Write(b[:n])
-			term.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
+		io.Copy(&term.printed, master) // to EIO, when the last process has closed its end
 	}()
 	t.Cleanup(func() { slave.Close(); master.Close(); <-term.ended })
 	return term
@@ -67,8 +56,6 @@ func openTerminal(t *testing.T) *terminal {
 
 // text returns what was printed up to now. A terminal prints \r\n for a \n.
 func (term *terminal) text() string {
-	term.mu.Lock()
-	defer term.mu.Unlock()
 	return strings.ReplaceAll(term.printed.String(), "\r\n", "\n")
 }
 

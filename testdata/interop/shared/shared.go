@@ -2,6 +2,7 @@
 package shared
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -65,6 +66,24 @@ type countedConn struct {
 func (c *countedConn) Close() error {
 	defer c.closed()
 	return c.Conn.Close()
+}
+
+// Output is a buffer to which a process may write while it is read.
+type Output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *Output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 // WaitFor waits for a condition that another goroutine brings about.

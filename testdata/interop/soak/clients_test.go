@@ -33,7 +33,8 @@ type soakClient struct {
 	dying      atomic.Bool // it has been killed
 	subscribed atomic.Bool // the listener has heard something
 	updated    chan struct{}
-	quiet      func() // ends the listener
+	quiet      func()       // ends the listener
+	open       atomic.Int32 // connections
 
 	mine     sync.Mutex // guards the fields below
 	keys     int
@@ -45,20 +46,16 @@ type soakClient struct {
 
 // clients returns them, not connected: half of them are behind the proxy, an eighth are on stdio, and an eighth behind a bridge.
 func (s *soak) clients(n int) (list []*soakClient) {
+	ways := []string{"direct", "proxy", "bridge", "proxy", "direct", "proxy", "stdio", "proxy"}
 	for i := range n {
-		c := &soakClient{soak: s, way: "direct", rev: wire.Revisions[i%len(wire.Revisions)], lot: s.draw(), progress: map[string][]string{}, updated: make(chan struct{}, 1)}
-		switch {
-		case i%2 == 1:
-			c.way = "proxy"
-		case i%8 == 6:
-			c.way = "stdio"
-		case i%8 == 2:
-			c.way = "bridge"
-		}
-		c.name = fmt.Sprintf("%s-%s-%d", c.rev.Version, c.way, i)
-		list = append(list, c)
+		list = append(list, s.client(ways[i%len(ways)], wire.Revisions[i%len(wire.Revisions)]))
 	}
 	return list
+}
+
+func (s *soak) client(way string, rev wire.Revision) *soakClient {
+	return &soakClient{soak: s, way: way, rev: rev, lot: s.draw(), name: fmt.Sprintf("%s-%s-%d", rev.Version, way, s.lots.Load()),
+		progress: map[string][]string{}, updated: make(chan struct{}, 1)}
 }
 
 // connect begins as a new client. Behind the proxy it may fail: then the next call tries again.
@@ -73,18 +70,21 @@ func (c *soakClient) connect() {
 	if isOld {
 		url = "http://" + addr + "/sse"
 	}
-	var dial wire.Dialer = wire.HTTPDialer{Client: c.web, URL: url, MaxMessage: maxMessage}
+	dials := []wire.Dialer{c.audited(wire.HTTPDialer{Client: c.web, URL: url, MaxMessage: maxMessage})}
 	switch {
 	case c.way == "stdio":
-		dial = c.dialChild(func() *exec.Cmd { return recorded(c.record) })
+		dials[0] = c.audited(c.dialChild(func() *exec.Cmd { return recorded(c.record) }))
 	case c.way == "bridge":
-		dial = c.dialChild(func() *exec.Cmd { return program("bridge", url) })
+		dials[0] = c.audited(c.dialChild(func() *exec.Cmd { return program("bridge", url) }))
+	case isOld && c.way == "direct": // it finds out what is there
+		dials = append(dials, c.audited(wire.SSEDialer{Client: c.web, URL: url, MaxMessage: maxMessage}))
 	case isOld:
-		dial = wire.SSEDialer{Client: c.web, URL: url, MaxMessage: maxMessage}
+		dials[0] = c.audited(wire.SSEDialer{Client: c.web, URL: url, MaxMessage: maxMessage})
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), tooLong)
 	defer cancel()
-	if err := c.Connect(ctx, c.audited(dial)); err != nil && !c.mayFail(err) {
+	life, _ := c.state()
+	if err := c.Connect(ctx, dials...); err != nil && !c.mayFail(err, life) {
 		c.fault("not connected", "%s: %v", c.name, err)
 	}
 	ctx, stop := context.WithCancel(c.Context())
@@ -148,11 +148,15 @@ func (c *soakClient) echo() {
 	_ = c.call(c.Context(), key, "echo", strings.Repeat(key, n), map[string]any{"repeat": n})
 }
 
+func (c *soakClient) echoOnce() {
+	key := c.key()
+	_ = c.call(c.Context(), key, "echo", key, nil)
+}
+
 func (c *soakClient) echoAtOnce() {
 	var all sync.WaitGroup
 	for range 5 {
-		key := c.key()
-		all.Go(func() { _ = c.call(c.Context(), key, "echo", key, nil) })
+		all.Go(c.echoOnce)
 	}
 	all.Wait()
 }
@@ -213,12 +217,13 @@ func (c *soakClient) note() {
 // listen subscribes to the note, again and again if it must.
 func (c *soakClient) listen(ctx context.Context) {
 	for {
+		life, _ := c.state()
 		err := c.Listen(ctx, wire.ListenFilter{ResourceSubscriptions: []string{"note:///" + c.name}})
 		c.subscribed.Store(false)
 		if !sleep(ctx, 50*time.Millisecond) {
 			return
 		}
-		if !c.mayFail(err) {
+		if !c.mayFail(err, life) {
 			c.fault("subscription lost", "%s: %v", c.name, err)
 		}
 		c.count("subscriptions lost")
@@ -341,6 +346,7 @@ func (c *soakClient) call(given context.Context, key, tool, want string, args ma
 		IsError bool
 	}
 	began := time.Now()
+	life, over := c.state()
 	err := c.Call(ctx, "tools/call", map[string]any{"name": tool, "arguments": all, "_meta": meta}, &result)
 	c.count("calls sent")
 	switch {
@@ -352,28 +358,39 @@ func (c *soakClient) call(given context.Context, key, tool, want string, args ma
 		err = errors.New("wrong")
 	case given.Err() != nil:
 		c.count("calls cancelled")
-	case c.mayFail(err):
+	case c.mayFail(err, life):
 		c.count("calls failed, " + c.way + ": " + failure(err))
+		if _, now := c.state(); life > 0 && len(now) > len(over) && time.Since(now[len(over)]) > soonFailed {
+			c.fault("late", "%s: %v after its server had ended: %v", key, time.Since(now[len(over)]), err)
+		}
 	default:
 		c.fault("lost", "%s: after %v: %v", key, time.Since(began), err)
 	}
 	return err
 }
 
-// mayFail tells whether an error is one that there was a reason for.
-func (c *soakClient) mayFail(err error) bool {
+const (
+	soonFailed = 5 * time.Second  // after its server has ended
+	tooLong    = 30 * time.Second // for any call
+)
+
+// mayFail tells whether an error is one that there was a reason for, such as that the server has ended since that life of it, or was not there.
+func (c *soakClient) mayFail(err error, life int) bool {
 	kind := failure(err)
-	return kind != "" && (c.over.Load() || kind != "stopped" && (c.way == "proxy" || c.dying.Load()))
+	now, _ := c.state()
+	hasEnded := c.over.Load() || life == 0 || life != now
+	return kind != "" && (hasEnded || kind != "stopped" && (c.way == "proxy" || c.dying.Load()))
 }
 
 // audited counts the answers that come a second time, or to nothing.
-func (s *soak) audited(dial wire.Dialer) wire.Dialer {
+func (c *soakClient) audited(dial wire.Dialer) wire.Dialer {
+	dial = shared.Counted(dial, &c.open)
 	return wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
 		conn, err := dial.Dial(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return &auditedConn{Conn: conn, soak: s, asked: map[wire.ID]bool{}}, nil
+		return &auditedConn{Conn: conn, soak: c.soak, asked: map[wire.ID]bool{}}, nil
 	})
 }
 

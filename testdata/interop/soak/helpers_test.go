@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -19,7 +18,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -180,26 +178,4 @@ func settled(transport *http.Transport) (n []int) {
 		}
 	}
 	return n
-}
-
-// log keeps the end of what a server writes to its standard error.
-type log struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-// Write forgets what is older than the last 64 KiB or so.
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.text = append(l.text, p...); len(l.text) > 128<<10 {
-		l.text = bytes.Clone(l.text[len(l.text)-64<<10:])
-	}
-	return len(p), nil
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return string(l.text)
 }

@@ -53,7 +53,7 @@ func newMortal(t *testing.T) *mortal {
 
 // start returns when the server listens.
 func (s *mortal) start() {
-	stderr := new(log)
+	stderr := new(shared.Output)
 	cmd := recorded(s.record, append([]string{"-http", s.addr}, s.flags...)...)
 	cmd.Stderr = stderr
 	stdin, err := cmd.StdinPipe() // which ends with this process, and then so does the child
