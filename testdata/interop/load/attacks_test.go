@@ -4,7 +4,6 @@ package load
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -40,21 +39,36 @@ const (
 // The debug listener of the server has net/http/pprof, to look at while an attack stands.
 func TestAttack(t *testing.T) {
 	program := buildAttacked(t)
-	for _, test := range []attack{
+	largeHeader, largeBody := modernCall("large", "{}", "")
+	muchHeader, muchBody := modernCall("echo", muchEcho, "")
+	icons := `{"name":"icons","version":"1","icons":[{}` + strings.Repeat(",{}", 4_000_000/len(",{}")) + "]}"
+	iconsHeader, iconsBody := modernCall("count", fmt.Sprintf(`{"n":%d,"delayMs":1000}`, endless), icons)
+	// Results are counted when they are there; to encode them, and to add what each modern result has, needs some copies.
+	const muchMay = 400 << 20
+	for _, test := range []struct {
+		name  string
+		run   func(*target)
+		files int // descriptors that the server may have; 0: as many as this process
+	}{
 		{name: "BatchOfLarge", run: (*target).attackWithBatch},
-		{name: "UnreadProgress", run: (*target).attackWithUnreadProgress},
+		// It measures before the server has lost its patience, which takes 30 seconds. net/http's connections, and the pieces that cannot be
+		// written, need half of the memory.
+		{name: "UnreadProgress", run: flood{in: legacy, sessions: 2, calls: 2000, stands: 12 * time.Second, may: 240 << 20,
+			body: countCall("%d", 100_000, 10, strings.Repeat("x", 1000))}.run},
 		{name: "EchoesUnread", run: (*target).attackWithUnreadEchoes},
 		{name: "AnnouncedBodies", run: (*target).attackWithAnnouncedBodies},
 		{name: "CutOff", run: (*target).attackWithCutStreams},
-		{name: "BatchesHeld", run: (*target).attackWithHeldBatches},
-		{name: "LargeUnread/Session", run: func(s *target) { s.attackWithUnreadLarge(legacy, onlyEvents) }},
-		{name: "LargeUnread/Modern", run: func(s *target) { s.attackWithUnreadLarge(modern, onlyJSON) }},
+		// Of a response that is large and one that does not come.
+		{name: "BatchesHeld", run: flood{in: "2025-03-26", sessions: 12, calls: 12, body: batchOf([]string{largeCall, countCall("2", endless, 1000, "")})}.run},
+		{name: "LargeUnread/Session", run: flood{in: legacy, sessions: 1, calls: 4, accept: onlyEvents, body: largeCall}.run},
+		{name: "LargeUnread/Modern", run: flood{header: largeHeader, calls: 4, accept: onlyJSON, body: largeBody}.run},
 		{name: "BatchAsksForMuch", run: (*target).attackWithSmallBatch},
-		{name: "AsksForMuch/Session", run: func(s *target) { s.attackWithSmallCalls(legacy) }},
-		{name: "AsksForMuch/Modern", run: func(s *target) { s.attackWithSmallCalls(modern) }},
+		{name: "AsksForMuch/Session", run: flood{in: legacy, sessions: 1, calls: 400, may: muchMay, body: fmt.Sprintf(callOfEcho, "%d", muchEcho)}.run},
+		{name: "AsksForMuch/Modern", run: flood{header: muchHeader, calls: 400, may: muchMay, body: muchBody}.run},
 		{name: "AsksForMuch/SSE", run: (*target).attackWithUnreadSSE},
 		{name: "ManyConversations", run: (*target).attackWithConversations},
-		{name: "Icons", run: (*target).attackWithIcons},
+		// 4 MB of the shortest icons there are, in requests that run on.
+		{name: "Icons", run: flood{header: iconsHeader, calls: 5, body: iconsBody}.run},
 		{name: "FewDescriptors/Events", run: func(s *target) { s.attackDescriptors(both) }, files: 256},
 		{name: "FewDescriptors/JSON", run: func(s *target) { s.attackDescriptors(onlyJSON) }, files: 256},
 	} {
@@ -62,11 +76,30 @@ func TestAttack(t *testing.T) {
 	}
 }
 
-// attack is one way to attack a server.
-type attack struct {
-	name  string
-	run   func(*target)
-	files int // descriptors that the server may have; 0: as many as this process
+// flood is an attack with many calls whose clients read nothing.
+type flood struct {
+	in       string // the version of the sessions, which take turns
+	sessions int    // 0: the calls are modern
+	header   string // of modern calls
+	calls    int
+	body     string        // %d is the id
+	accept   string        // "": both
+	stands   time.Duration // 0: stands
+	may      int           // bytes that the server needs more than when it is idle; 0: maxMemory
+}
+
+func (f flood) run(s *target) {
+	headers := []string{f.header}
+	for i := range f.sessions {
+		headers = append(headers[:i], inSession(s.open(f.in)))
+	}
+	w := s.watch()
+	w.may = f.may
+	for i := range f.calls {
+		s.post(cmp.Or(f.accept, both), headers[i%len(headers)], strings.Replace(f.body, "%d", fmt.Sprint(i+1), 1))
+	}
+	time.Sleep(cmp.Or(f.stands, stands))
+	w.end()
 }
 
 // buildAttacked builds the server.
@@ -80,22 +113,17 @@ func buildAttacked(t *testing.T) (program string) {
 // ---- The attacks ----
 
 const (
-	endless    = 1_000_000_000
-	largeCall  = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"large","arguments":{}}}`
-	onlyJSON   = "application/json"
-	onlyEvents = "text/event-stream"
-	both       = onlyJSON + ", " + onlyEvents
-	legacy     = "2025-11-25"
-	modern     = "2026-07-28"
+	endless   = 1_000_000_000
+	largeCall = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"large","arguments":{}}}`
 )
 
 // countCall returns a call of count in a session. token may be "".
-func countCall(id, n, delayMs int, token string) string {
+func countCall(id string, n, delayMs int, token string) string {
 	meta := ""
 	if token != "" {
 		meta = fmt.Sprintf(`,"_meta":{"progressToken":%q}`, token)
 	}
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"count","arguments":{"n":%d,"delayMs":%d}%s}}`, id, n, delayMs, meta)
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"count","arguments":{"n":%d,"delayMs":%d}%s}}`, id, n, delayMs, meta)
 }
 
 // modernCall returns a modern call of a tool. info is an object, or "".
@@ -145,52 +173,6 @@ func (s *target) attackWithBatch() {
 		}
 	}
 	s.Logf("%d bytes before the last of %d responses", size, responses)
-}
-
-// 2,000 calls report their progress, with long tokens, to clients that read nothing. It measures before the server has lost its patience
-// with them, which takes 30 seconds.
-func (s *target) attackWithUnreadProgress() {
-	sessions := []string{s.open(legacy), s.open(legacy)}
-	token := strings.Repeat("x", 1000)
-	w := s.watch()
-	w.may = 240 << 20 // net/http's connections, and the pieces that cannot be written, need half of it
-	for i := range 2000 {
-		s.post(both, inSession(sessions[i%2]), countCall(i+1, 100_000, 10, token))
-	}
-	time.Sleep(12 * time.Second)
-	w.end()
-}
-
-// Batches of a response that is large and one that does not come.
-func (s *target) attackWithHeldBatches() {
-	var sessions []string
-	for range 12 {
-		sessions = append(sessions, s.open("2025-03-26"))
-	}
-	batch := batchOf([]string{largeCall, countCall(2, endless, 1000, "")})
-	w := s.watch()
-	for _, session := range sessions {
-		s.post(both, inSession(session), batch)
-	}
-	time.Sleep(stands)
-	w.end()
-}
-
-// Large responses, whose clients read nothing.
-func (s *target) attackWithUnreadLarge(version, accept string) {
-	header, body := modernCall("large", "{}", "")
-	if version != modern {
-		header = inSession(s.open(version))
-	}
-	w := s.watch()
-	for i := range 4 {
-		if version != modern {
-			body = fmt.Sprintf(largeCall, i+1)
-		}
-		s.post(accept, header, body)
-	}
-	time.Sleep(stands)
-	w.end()
 }
 
 // 200 echoes of nearly 4 MiB, whose clients read nothing.
@@ -249,14 +231,14 @@ func (s *target) attackWithCutStreams() {
 // muchEcho are the arguments of a call of echo that has 1 KB and asks for 4 MB.
 var muchEcho = fmt.Sprintf(`{"text":%q,"repeat":4000}`, strings.Repeat("x", 1024))
 
-const callOfEcho = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":%s}}`
+const callOfEcho = `{"jsonrpc":"2.0","id":%v,"method":"tools/call","params":{"name":"echo","arguments":%s}}`
 
 // One batch of 1,000 small calls that ask for much. Most of them are refused, and soon.
 func (s *target) attackWithSmallBatch() {
 	session := s.open("2025-03-26")
 	w := s.watch()
 	began := time.Now()
-	calls := slices.Repeat([]string{strings.Replace(callOfEcho, "%s", `{"text":"x","repeat":4000000}`, 1)}, 1000)
+	calls := slices.Repeat([]string{fmt.Sprintf(callOfEcho, "%d", `{"text":"x","repeat":4000000}`)}, 1000)
 	_, text, err := s.ask("POST", batchOf(calls), session, onlyJSON)
 	responses := strings.Count(text, `"jsonrpc"`)
 	s.Logf("%d bytes with %d responses after %v", len(text), responses, time.Since(began))
@@ -267,24 +249,6 @@ func (s *target) attackWithSmallBatch() {
 		s.Errorf("the server works for %v", took)
 	}
 	time.Sleep(time.Second)
-	w.end()
-}
-
-// 400 small calls at once that ask for much, whose clients read nothing.
-func (s *target) attackWithSmallCalls(version string) {
-	header, body := modernCall("echo", muchEcho, "")
-	if version != modern {
-		header = inSession(s.open(version))
-	}
-	w := s.watch()
-	w.may = 400 << 20 // results are counted when they are there; to encode them, and to add what each modern result has, needs some copies
-	for i := range 400 {
-		if version != modern {
-			body = fmt.Sprintf(callOfEcho, i+1, muchEcho)
-		}
-		s.post(both, header, body)
-	}
-	time.Sleep(stands)
 	w.end()
 }
 
@@ -307,7 +271,7 @@ func (s *target) attackWithUnreadSSE() {
 
 // 20 conversations of HTTP+SSE, each with as many small calls that run on as one client may have.
 func (s *target) attackWithConversations() {
-	call := strings.Replace(countCall(0, endless, 1000, ""), `"id":0`, `"id":%d,"pad":"`+strings.Repeat("x", 3800)+`"`, 1)
+	call := strings.Replace(countCall("%d", endless, 1000, ""), `"id":%d`, `"id":%d,"pad":"`+strings.Repeat("x", 3800)+`"`, 1)
 	w := s.watch()
 	accepted := 0
 	for range 20 {
@@ -349,24 +313,12 @@ func (s *target) converse() (post func(body string) (status int)) {
 	}
 }
 
-// Modern requests with 4 MB of the shortest icons there are, which run on.
-func (s *target) attackWithIcons() {
-	icons := `{"name":"icons","version":"1","icons":[{}` + strings.Repeat(",{}", 4_000_000/len(",{}")) + "]}"
-	header, body := modernCall("count", fmt.Sprintf(`{"n":%d,"delayMs":1000}`, endless), icons)
-	w := s.watch()
-	for range 5 {
-		s.post(both, header, body)
-	}
-	time.Sleep(stands)
-	w.end()
-}
-
 // A server that may have 256 descriptors runs 300 calls whose clients have gone: after their response has begun, or before that if they wait
 // for JSON.
 func (s *target) attackDescriptors(accept string) {
 	session := s.open(legacy)
 	for i := range 300 {
-		conn := s.post(accept, inSession(session), countCall(i+1, endless, 20, "t"))
+		conn := s.post(accept, inSession(session), countCall(fmt.Sprint(i+1), endless, 20, "t"))
 		if accept == both {
 			readHeader(conn)
 		}
@@ -387,12 +339,11 @@ func (s *target) attackDescriptors(accept string) {
 
 // target is a server in a process of its own.
 type target struct {
-	*testing.T
+	client             // of the others: each request has a connection of its own
 	addr, debug string // of its two listeners
 	pid         int
 	session     string // in which somebody else pings
 	idle        usage
-	web         *http.Client // of the others: each request has a connection of its own
 }
 
 // usage is what a process uses.
@@ -419,10 +370,11 @@ func start(t *testing.T, program string, files int) *target {
 		stdin.Close()
 		_ = cmd.Wait()
 	})
-	s := &target{T: t, pid: cmd.Process.Pid, web: &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}}
+	s := &target{client: client{T: t, web: &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}}, pid: cmd.Process.Pid}
 	if _, err := fmt.Fscan(stdout, &s.addr, &s.debug); err != nil {
 		t.Fatal(err)
 	}
+	s.url = "http://" + s.addr
 	s.session = s.open(legacy)
 	for name, asks := range s.others() {
 		if err := asks(); err != nil {
@@ -513,48 +465,6 @@ func readHeader(conn net.Conn) {
 }
 
 // ---- The others ----
-
-// ask sends a request, and returns the response. Any status but 2xx is an error.
-func (s *target) ask(method, body, session, accept string, more ...string) (http.Header, string, error) {
-	r, err := http.NewRequest(method, "http://"+s.addr, strings.NewReader(body))
-	if err != nil {
-		return nil, "", err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Accept", accept)
-	if session != "" {
-		r.Header.Set("Mcp-Session-Id", session)
-	}
-	for line := range strings.SplitSeq(strings.Join(more, ""), "\r\n") {
-		if name, value, ok := strings.Cut(line, ": "); ok {
-			r.Header.Set(name, value)
-		}
-	}
-	resp, err := s.web.Do(r)
-	if err != nil {
-		return nil, "", err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode/100 != 2 {
-		err = fmt.Errorf("%s %.200s", resp.Status, bytes.TrimSpace(text))
-	}
-	return resp.Header, string(text), err
-}
-
-// open opens a session, and returns its id.
-func (s *target) open(version string) string {
-	s.Helper()
-	header, _, err := s.ask("POST", strings.Replace(hello, "2025-11-25", version, 1), "", both)
-	id := header.Get("Mcp-Session-Id")
-	if err != nil || id == "" {
-		s.Fatalf("no session: %v", err)
-	}
-	if _, _, err := s.ask("POST", ready, id, both); err != nil {
-		s.Fatal(err)
-	}
-	return id
-}
 
 // others are the requests of clients that attack nobody.
 func (s *target) others() map[string]func() error {

@@ -3,6 +3,8 @@
 package load
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +20,12 @@ const (
 	hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"load","version":"1"}}}`
 	ready = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
 	ping  = `{"jsonrpc":"2.0","id":2,"method":"ping"}`
+
+	onlyJSON   = "application/json"
+	onlyEvents = "text/event-stream"
+	both       = onlyJSON + ", " + onlyEvents
+	legacy     = "2025-11-25"
+	modern     = "2026-07-28"
 )
 
 func newServer() *wire.Server {
@@ -27,40 +35,66 @@ func newServer() *wire.Server {
 	return server
 }
 
-// do sends a request of a session, or of none.
-func do(t *testing.T, c *http.Client, method, url, session, body string) *http.Response {
-	t.Helper()
-	r, err := http.NewRequest(method, url, strings.NewReader(body))
+// client is a client of a server at a URL.
+type client struct {
+	*testing.T
+	web *http.Client
+	url string
+}
+
+// send sends a request of a session, or of none.
+func (c client) send(method, body, session, accept string, more ...string) (*http.Response, error) {
+	r, err := http.NewRequest(method, c.url, strings.NewReader(body))
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Accept", "application/json, text/event-stream")
+	r.Header.Set("Accept", accept)
 	if session != "" {
 		r.Header.Set("Mcp-Session-Id", session)
 	}
-	resp, err := c.Do(r)
-	if err != nil {
-		t.Fatal(err)
+	for line := range strings.SplitSeq(strings.Join(more, ""), "\r\n") {
+		if name, value, ok := strings.Cut(line, ": "); ok {
+			r.Header.Set(name, value)
+		}
 	}
-	return resp
+	return c.web.Do(r)
 }
 
-// open begins a session, and returns its id.
-func open(t *testing.T, c *http.Client, url string) (session string) {
-	t.Helper()
-	for _, body := range []string{hello, ready} {
-		resp := do(t, c, "POST", url, session, body)
-		_, _ = io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-		if resp.StatusCode/100 != 2 {
-			t.Fatal(resp.Status)
-		}
-		if body == hello {
-			session = resp.Header.Get("Mcp-Session-Id")
-		}
+// ask sends a request, and returns the response. Any status but 2xx is an error.
+func (c client) ask(method, body, session, accept string, more ...string) (http.Header, string, error) {
+	resp, err := c.send(method, body, session, accept, more...)
+	if err != nil {
+		return nil, "", err
 	}
-	return session
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode/100 != 2 {
+		err = fmt.Errorf("%s %.200s", resp.Status, bytes.TrimSpace(text))
+	}
+	return resp.Header, string(text), err
+}
+
+// open opens a session, and returns its id.
+func (c client) open(version string) string {
+	c.Helper()
+	header, _, err := c.ask("POST", strings.Replace(hello, "2025-11-25", version, 1), "", both)
+	id := header.Get("Mcp-Session-Id")
+	if err != nil || id == "" {
+		c.Fatalf("no session: %v", err)
+	}
+	if _, _, err := c.ask("POST", ready, id, both); err != nil {
+		c.Fatal(err)
+	}
+	return id
+}
+
+// listen begins a stream, which is not read.
+func (c client) listen(session string) {
+	c.Helper()
+	if _, err := c.send("GET", "", session, both); err != nil {
+		c.Fatal(err)
+	}
 }
 
 // inUse returns the bytes of heap and stacks in use, and the goroutines.
@@ -106,11 +140,11 @@ func TestManySessions(t *testing.T) {
 // What an idle stream costs over what net/http needs for any stream: next to nothing, and no goroutine.
 func TestManyStreams(t *testing.T) {
 	const n = 300
-	measure := func(h http.Handler, begin func(c *http.Client, url string)) (bytes, goroutines int) {
+	measure := func(h http.Handler, begin func(c client)) (bytes, goroutines int) {
 		server := httptest.NewServer(h)
 		heap, base := inUse()
 		for range n {
-			begin(server.Client(), server.URL)
+			begin(client{t, server.Client(), server.URL})
 		}
 		heap2, now := inUse()
 		server.CloseClientConnections()
@@ -125,14 +159,14 @@ func TestManyStreams(t *testing.T) {
 		w.WriteHeader(200)
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
-	}), func(c *http.Client, url string) { do(t, c, "GET", url, "", "") })
+	}), func(c client) { c.listen("") })
 	handler := func() http.Handler {
 		return &wire.StreamableHandler{Handler: newServer(), Sessions: &wire.Sessions{}}
 	}
-	sessions, _ := measure(handler(), func(c *http.Client, url string) { open(t, c, url) })
-	both, goroutines := measure(handler(), func(c *http.Client, url string) { do(t, c, "GET", url, open(t, c, url), "") })
-	t.Logf("%d bytes for each idle stream, net/http and its client included; bare %d", (both-sessions)/n, bare/n)
-	if float64(both-sessions) > 1.2*float64(bare) || goroutines > bareGoroutines+10 {
-		t.Errorf("%d bytes, bare %d; %d goroutines, bare %d", both-sessions, bare, goroutines, bareGoroutines)
+	sessions, _ := measure(handler(), func(c client) { c.open(legacy) })
+	streams, goroutines := measure(handler(), func(c client) { c.listen(c.open(legacy)) })
+	t.Logf("%d bytes for each idle stream, net/http and its client included; bare %d", (streams-sessions)/n, bare/n)
+	if float64(streams-sessions) > 1.2*float64(bare) || goroutines > bareGoroutines+10 {
+		t.Errorf("%d bytes, bare %d; %d goroutines, bare %d", streams-sessions, bare, goroutines, bareGoroutines)
 	}
 }
