@@ -55,6 +55,7 @@ type guest struct {
 	patience  time.Duration // in which a server on stdio has to end by itself
 	leavesOut []string      // steps that the client has no way to do
 	note      string
+	host      string       // the name of the server; "": that of its URL
 	server    *exec.Cmd    // over stdio only
 	stderr    bytes.Buffer // of the server, to be read once it has ended
 
@@ -103,6 +104,10 @@ func (g *guest) start(ctx context.Context) *exec.Cmd {
 
 // RoundTrip makes it the client's way to the server.
 func (g *guest) RoundTrip(req *http.Request) (*http.Response, error) {
+	if g.host != "" {
+		req = req.Clone(req.Context())
+		req.Host = g.host
+	}
 	resp, err := http.DefaultTransport.RoundTrip(req)
 	if err != nil {
 		return nil, err

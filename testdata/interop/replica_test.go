@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -79,10 +78,11 @@ func (p *process) calls() map[string]int {
 
 // ---- Clients ----
 
-// replicaClient is a client of ours, or the Go SDK's.
+// replicaClient is a client of ours, or the Go SDK's, under the public name of the server.
 type replicaClient struct {
+	*guest
 	name string
-	home string // the replica where its session is; "": it has none
+	home string // the replica where its session is at first; "": it has none
 	call func(ctx context.Context, s step) (text string, steps int, err error)
 }
 
@@ -94,86 +94,78 @@ type step struct {
 	begun chan bool // is told of each progress, if there is room; nil: nobody is
 }
 
-// named is a way to the server under its public name. It knows the session that was used last.
-type named struct{ session atomic.Value }
-
-func (n *named) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Host = publicName
-	if id := r.Header.Get("Mcp-Session-Id"); id != "" {
-		n.session.Store(id)
-	}
-	return http.DefaultTransport.RoundTrip(r)
-}
-
-// home returns the name of the replica where the session is.
-func (n *named) home() string {
-	id, _ := n.session.Load().(string)
-	name, _, _ := strings.Cut(id, "-")
-	return name
+// at returns the name of the replica where the session is, that was used last.
+func (c *replicaClient) at() (replica string) {
+	c.hear(func() { replica, _, _ = strings.Cut(c.session, "-") })
+	return replica
 }
 
 // ours connects a client of ours: modern, or with a session on the replica home.
-func (r *replicated) ours(t *testing.T, name, home string) (*replicaClient, *named) {
+func (r *replicated) ours(t *testing.T, name, home string) *replicaClient {
 	t.Helper()
-	version := map[bool]string{true: modernVersion, false: legacyVersion}[home == ""]
-	for range 10 {
-		way := new(named)
+	return r.connect(t, name, home, func(g *guest, version string) (*replicaClient, error) {
 		c := &wire.Client{Info: wire.Implementation{Name: name, Version: "1"}, Versions: []string{version}, Handlers: map[string]wire.HandlerFunc{
 			"elicitation/create": func(context.Context, *wire.Exchange) (any, error) {
 				return wire.ElicitResult{Action: "accept", Content: json.RawMessage(`{"name":"Ada"}`)}, nil
 			}}}
-		err := c.Connect(t.Context(), wire.HTTPDialer{URL: r.mcp, Client: &http.Client{Transport: way}})
+		err := c.Connect(t.Context(), wire.HTTPDialer{URL: r.mcp, Client: &http.Client{Transport: g}})
 		if err == nil {
 			err = c.Call(t.Context(), "tools/list", nil, nil) // so that it knows which arguments belong into the header
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
 		t.Cleanup(func() { c.Close() })
-		if way.home() == home {
-			return &replicaClient{name, home, func(ctx context.Context, s step) (string, int, error) {
-				var result wire.ToolResult
-				steps := 0
-				params := map[string]any{"name": s.tool, "arguments": s.args, "_meta": map[string]any{callKey: s.call}}
-				err := c.CallWithProgress(ctx, "tools/call", params, &result, func(p wire.ProgressParams) {
-					steps++
-					select {
-					case s.begun <- true:
-					default:
-					}
-				})
-				return result.Text(), steps, err
-			}}, way
-		}
-	}
-	t.Fatalf("no session comes to %s", home)
-	return nil, nil
+		return &replicaClient{g, name, home, func(ctx context.Context, s step) (string, int, error) {
+			var result wire.ToolResult
+			steps := 0
+			params := map[string]any{"name": s.tool, "arguments": s.args, "_meta": map[string]any{callKey: s.call}}
+			err := c.CallWithProgress(ctx, "tools/call", params, &result, func(p wire.ProgressParams) {
+				steps++
+				select {
+				case s.begun <- true:
+				default:
+				}
+			})
+			return result.Text(), steps, err
+		}}, err
+	})
 }
 
 // sdk connects the Go SDK's client, in 2026-07-28 or, with a replica's name, with a session there.
 func (r *replicated) sdk(t *testing.T, name, home string) *replicaClient {
 	t.Helper()
-	version := map[bool]string{true: "", false: legacyVersion}[home == ""]
-	for range 10 {
-		c := dialSDK(t, target{r.mcp}, version)
-		if id, _, ok := strings.Cut(c.ID(), "-"); ok != (home != "") || id != home {
-			continue
+	return r.connect(t, name, home, func(g *guest, version string) (*replicaClient, error) {
+		c, err := connectSDK(t, g, version)
+		if err == nil {
+			_, err = c.tools() // so that it knows which arguments belong into the header
 		}
-		for _, err := range c.Tools(c.ctx, nil) { // so that it knows which arguments belong into the header
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		return &replicaClient{name, home, func(ctx context.Context, s step) (string, int, error) {
+		return &replicaClient{g, name, home, func(ctx context.Context, s step) (string, int, error) {
 			result, err := c.CallTool(ctx, &mcp.CallToolParams{Meta: mcp.Meta{callKey: s.call}, Name: s.tool, Arguments: s.args})
 			if err != nil || len(result.Content) != 1 {
 				return fmt.Sprintf("%+v", result), 0, err
 			}
 			return result.Content[0].(*mcp.TextContent).Text, -1, nil
-		}}
+		}}, err
+	})
+}
+
+// connect connects a client: modern, or again and again until it has a session on the replica home.
+func (r *replicated) connect(t *testing.T, name, home string, dial func(g *guest, version string) (*replicaClient, error)) *replicaClient {
+	t.Helper()
+	version := modernVersion
+	if home != "" {
+		version = legacyVersion
 	}
-	t.Fatalf("no session comes to %q", home)
+	for range 10 {
+		g := newGuest(t, target{r.mcp}, 0)
+		g.host = publicName
+		c, err := dial(g, version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.at() == home {
+			return c
+		}
+	}
+	t.Fatalf("no session of %s comes to %q", name, home)
 	return nil
 }
 
@@ -237,16 +229,11 @@ func TestReplica(t *testing.T) {
 func replicaCalls(t *testing.T) {
 	r := replicate(t)
 	clients := []*replicaClient{r.sdk(t, "modern-sdk-1", ""), r.sdk(t, "modern-sdk-2", "")}
-	ours := func(name, home string) {
-		c, _ := r.ours(t, name, home)
-		clients = append(clients, c)
-	}
 	for _, name := range []string{"modern-1", "modern-2", "modern-3", "modern-4"} {
-		ours(name, "")
+		clients = append(clients, r.ours(t, name, ""))
 	}
 	for _, home := range []string{"a", "b"} {
-		ours("legacy-"+home, home)
-		clients = append(clients, r.sdk(t, "legacy-sdk-"+home, home))
+		clients = append(clients, r.ours(t, "legacy-"+home, home), r.sdk(t, "legacy-sdk-"+home, home))
 	}
 	const each = 50
 	var all sync.WaitGroup
@@ -384,9 +371,7 @@ func (r *replicated) begin(t *testing.T, c *replicaClient, on *process, name str
 func replicaStop(t *testing.T, signal os.Signal) {
 	r := replicate(t)
 	graceful := signal != os.Kill
-	modern, _ := r.ours(t, "modern", "")
-	lost, lostWay := r.ours(t, "lost", "a")
-	kept, keptWay := r.ours(t, "kept", "b")
+	modern, lost, kept := r.ours(t, "modern", ""), r.ours(t, "lost", "a"), r.ours(t, "kept", "b")
 	sdkLost, sdkKept := r.sdk(t, "sdk-lost", "a"), r.sdk(t, "sdk-kept", "b")
 
 	// What is in flight.
@@ -451,11 +436,11 @@ func replicaStop(t *testing.T, signal os.Signal) {
 
 	// Repeated, it succeeds; a client of ours whose session is lost begins another by itself, and the SDK's says so.
 	modern.works(t, 100, 105)
-	gone := lostWay.session.Load().(string)
+	gone := lost.session
 	lostSession(t, r, gone)
 	lost.works(t, 100, 105)
-	if home := lostWay.home(); home != "b" {
-		t.Errorf("the session that was lost is on %q now", home)
+	if at := lost.at(); at != "b" {
+		t.Errorf("the session that was lost is on %q now", at)
 	}
 	_, _, err := sdkLost.call(t.Context(), step{tool: "count", args: map[string]any{"n": 1}})
 	if err == nil || !strings.Contains(err.Error(), "session not found") { // of its call, or of its stream before
@@ -475,9 +460,8 @@ func replicaStop(t *testing.T, signal os.Signal) {
 		return len(r.a.calls()) > 0
 	})
 	lostSession(t, r, gone)
-	again, _ := r.ours(t, "again", "a")
-	again.works(t, 0, 5)
-	if kept.works(t, 200, 205); keptWay.home() != "b" {
+	r.ours(t, "again", "a").works(t, 0, 5)
+	if kept.works(t, 200, 205); kept.at() != "b" {
 		t.Error("the session on the other replica has moved")
 	}
 }

@@ -23,7 +23,11 @@ type sdkClient struct {
 
 // meetSDK begins a session. The SDK always tries server/discover first, unless it is told to speak an older version.
 func meetSDK(t *testing.T, to target, version string) (peer, error) {
-	c := &sdkClient{guest: newGuest(t, to, 4*time.Second)} // after 5 s it sends SIGTERM
+	return connectSDK(t, newGuest(t, to, 4*time.Second), version) // after 5 s it sends SIGTERM
+}
+
+func connectSDK(t *testing.T, g *guest, version string) (*sdkClient, error) {
+	c, to := &sdkClient{guest: g}, g.to
 	var way mcp.Transport
 	switch to.transport() {
 	case "http":
@@ -62,11 +66,11 @@ func meetSDK(t *testing.T, to target, version string) (peer, error) {
 // dialSDK is for tests of this client alone.
 func dialSDK(t *testing.T, to target, version string) *sdkClient {
 	t.Helper()
-	p, err := meetSDK(t, to, version)
+	c, err := connectSDK(t, newGuest(t, to, 4*time.Second), version)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p.(*sdkClient)
+	return c
 }
 
 func (c *sdkClient) version() string { return c.InitializeResult().ProtocolVersion }
