@@ -457,7 +457,7 @@ func TestGoSDK(t *testing.T) {
 	rows := map[string]string{
 		"server":       `^gosdk 1\.0\.0$`,
 		"capabilities": `^logging, resources, tools$`,
-		"tools":        `^count, greet, hang-up, publish, wait, waited$`,
+		"tools":        `^count, greet, publish, wait, waited$`,
 		"resources":    `^test://welcome$`,
 	}
 	t.Run("sse", func(t *testing.T) {

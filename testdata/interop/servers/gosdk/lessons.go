@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -21,7 +20,7 @@ func newLessons() *mcp.Server {
 		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "ask"}, ask)
-	mcp.AddTool(s, &mcp.Tool{Name: "count"}, countSlowly)
+	mcp.AddTool(s, &mcp.Tool{Name: "count"}, count)
 	mcp.AddTool(s, &mcp.Tool{Name: "echo"}, echo)
 	mcp.AddTool(s, &mcp.Tool{Name: "get-weather", InputSchema: markedSchema}, getWeather)
 	mcp.AddTool(s, &mcp.Tool{Name: "set-note"}, func(ctx context.Context, _ *mcp.CallToolRequest, args note) (*mcp.CallToolResult, any, error) {
@@ -65,24 +64,4 @@ func ask(_ context.Context, req *mcp.CallToolRequest, _ any) (*mcp.CallToolResul
 	result := text("%s %v", answer.Action, answer.Content["name"])
 	result.IsError = answer.Action != "accept"
 	return result, nil, nil
-}
-
-type slowly struct {
-	counting
-	DelayMs int  `json:"delayMs,omitempty"`
-	Poll    bool `json:"poll,omitempty"`
-}
-
-// countSlowly is count with time between the steps, and without a connection meanwhile if that is
-// asked for.
-func countSlowly(ctx context.Context, req *mcp.CallToolRequest, args slowly) (*mcp.CallToolResult, any, error) {
-	if args.Poll && req.Extra.CloseSSEStream != nil {
-		req.Extra.CloseSSEStream(mcp.CloseSSEStreamArgs{RetryAfter: time.Second})
-	}
-	for i := range args.N {
-		time.Sleep(time.Duration(args.DelayMs) * time.Millisecond)
-		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
-			ProgressToken: req.Params.GetProgressToken(), Progress: float64(i + 1), Total: float64(args.N)})
-	}
-	return text("counted to %d", args.N), nil, nil
 }

@@ -38,7 +38,6 @@ func newServer() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "gosdk", Version: "1.0.0"}, nil)
 	mcp.AddTool(s, &mcp.Tool{Name: "count"}, count)
 	mcp.AddTool(s, &mcp.Tool{Name: "greet"}, greet)
-	mcp.AddTool(s, &mcp.Tool{Name: "hang-up"}, hangUp)
 	mcp.AddTool(s, &mcp.Tool{Name: "publish"}, func(context.Context, *mcp.CallToolRequest, any) (*mcp.CallToolResult, any, error) {
 		addResource(s, "test://news")
 		time.Sleep(100 * time.Millisecond)
@@ -81,12 +80,19 @@ func text(format string, args ...any) *mcp.CallToolResult {
 }
 
 type counting struct {
-	N int `json:"n"`
+	N       int  `json:"n"`
+	DelayMs int  `json:"delayMs,omitempty"`
+	Poll    bool `json:"poll,omitempty"`
 }
 
-// count makes n steps, and tells of each, if there is a way to: with JSON for an answer it is the standalone stream.
+// count makes n steps, with time between them, and without a connection meanwhile if that is asked for. It tells of each, if there is a way
+// to: with JSON for an answer it is the standalone stream.
 func count(ctx context.Context, req *mcp.CallToolRequest, args counting) (*mcp.CallToolResult, any, error) {
+	if args.Poll && req.Extra.CloseSSEStream != nil {
+		req.Extra.CloseSSEStream(mcp.CloseSSEStreamArgs{RetryAfter: time.Second})
+	}
 	for i := range args.N {
+		time.Sleep(time.Duration(args.DelayMs) * time.Millisecond)
 		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 			ProgressToken: req.Params.GetProgressToken(), Progress: float64(i + 1), Total: float64(args.N)})
 	}
@@ -102,14 +108,4 @@ func greet(ctx context.Context, req *mcp.CallToolRequest, _ any) (*mcp.CallToolR
 		return nil, nil, err
 	}
 	return text("%s %v", answer.Action, answer.Content), nil, nil
-}
-
-// hangUp closes the stream of its call, and has the client come back for the rest.
-func hangUp(_ context.Context, req *mcp.CallToolRequest, _ any) (*mcp.CallToolResult, any, error) {
-	if req.Extra == nil || req.Extra.CloseSSEStream == nil {
-		return text("there is no stream"), nil, nil
-	}
-	req.Extra.CloseSSEStream(mcp.CloseSSEStreamArgs{RetryAfter: 600 * time.Millisecond})
-	time.Sleep(100 * time.Millisecond)
-	return text("well resumed"), nil, nil
 }
