@@ -7,12 +7,12 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"interop/shared"
+
+	"github.com/creack/pty"
 )
 
 // Here the program is started as a person starts it, at a terminal.
@@ -26,24 +26,12 @@ type terminal struct {
 	ended    chan struct{} // closed when nobody can print any more
 }
 
-// openTerminal opens a pseudo-terminal, as pts(4) says.
+// openTerminal opens a pseudo-terminal.
 func openTerminal(t *testing.T) *terminal {
 	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	master, slave, err := pty.Open()
 	if err != nil {
 		t.Skip("no terminal:", err)
-	}
-	var unlock, number int32
-	control := func(request uintptr, value *int32) {
-		if _, _, e := syscall.Syscall(syscall.SYS_IOCTL, master.Fd(), request, uintptr(unsafe.Pointer(value))); e != 0 {
-			t.Fatal(e)
-		}
-	}
-	control(syscall.TIOCSPTLCK, &unlock)
-	control(syscall.TIOCGPTN, &number)
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
 	}
 	term := &terminal{keyboard: master, program: slave, ended: make(chan struct{})}
 	go func() {
