@@ -129,17 +129,10 @@ func startBridge(t *testing.T, server ...string) *lineClient {
 func TestBridgeLosesNothing(t *testing.T) {
 	t.Parallel()
 	const calls = 1000
-	for _, server := range []struct {
-		name  string
-		start func(t *testing.T) string
-	}{
-		{"stdio", func(*testing.T) string { return mcpwire }},
-		{"http", func(t *testing.T) string { return serve(t).mcp }},
-		{"sse", func(t *testing.T) string { return serve(t).sse }},
-	} {
-		t.Run(server.name, func(t *testing.T) {
+	for _, transport := range []string{"stdio", "http", "sse"} {
+		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
-			c := startBridge(t, server.start(t))
+			c := startBridge(t, ourServer(t, transport)...)
 			for _, round := range []struct{ call, answer string }{
 				{`{"jsonrpc":"2.0","id":"echo %d","method":"tools/call","params":{"name":"echo","arguments":{"text":"number %[1]d"}}}`, "number %d"},
 				{`{"jsonrpc":"2.0","id":"ask %d","method":"tools/call","params":{"name":"ask"}}`, "Hello, person %d"},

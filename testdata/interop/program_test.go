@@ -150,7 +150,7 @@ func exits(t *testing.T, cmd *exec.Cmd, status int, within time.Duration) {
 // ---- Logs and traces ----
 
 // unread starts a command whose stderr is a pipe that nobody reads but the test. It is killed at the end, if it still runs.
-func unread(t *testing.T, cmd *exec.Cmd) *bufio.Reader {
+func unread(t *testing.T, cmd *exec.Cmd) (stderr *os.File) {
 	t.Helper()
 	stderr, w, err := os.Pipe()
 	if err != nil {
@@ -167,19 +167,7 @@ func unread(t *testing.T, cmd *exec.Cmd) *bufio.Reader {
 		cmd.Wait()
 		stderr.Close()
 	})
-	return bufio.NewReaderSize(stderr, 16) // which takes little more than the test reads
-}
-
-// serveUnread starts a server over HTTP in that way. What it prints after the line with its URL is left for the test.
-func serveUnread(t *testing.T, flags ...string) (server *exec.Cmd, url string, stderr *bufio.Reader) {
-	t.Helper()
-	server = exec.Command(mcpwire, append([]string{"-http", "127.0.0.1:0"}, flags...)...)
-	stderr = unread(t, server)
-	line, err := stderr.ReadString('\n')
-	if url = regexp.MustCompile(`http://\S+`).FindString(line); url == "" {
-		t.Fatal(line, err)
-	}
-	return server, url, stderr
+	return stderr
 }
 
 func echoCall(id int, size int) string {
@@ -194,54 +182,34 @@ const (
 	endlessCall = `{"jsonrpc":"2.0","id":"endless","method":"tools/call","params":{"name":"count","arguments":{"n":1000,"delayMs":100},"_meta":{"progressToken":1}}}`
 )
 
-// A log that nobody reads holds up no answer, nor the end. What a client has sent stands in it only in brief.
+// A log that nobody reads, or whose reader has gone, holds up no answer, nor the end. What a client has sent stands in it only in brief.
 func TestUnreadLog(t *testing.T) {
-	server, url, log := serveUnread(t)
-	v := visit(t, url)
-	for range 400 { // which fill a pipe several times
-		if resp := v.do(t, strings.Repeat("A", 7000), nil, ""); resp.StatusCode != 405 {
-			t.Fatal(resp.Status)
+	for _, gone := range []bool{false, true} {
+		server := exec.Command(mcpwire, "-http", "127.0.0.1:0")
+		log := unread(t, server)
+		line, _ := bufio.NewReaderSize(log, 16).ReadString('\n') // which takes little more than the line
+		if gone {
+			log.Close()
 		}
-	}
-	if text := v.call(t, "ping", "{}"); !strings.Contains(text, `"result":{}`) {
-		t.Error(text)
-	}
-	if resp := v.do(t, "DELETE", nil, ""); resp.StatusCode/100 != 2 {
-		t.Error(resp.Status)
-	}
-	server.Process.Signal(syscall.SIGTERM)
-	exits(t, server, 0, limit/3)
-	for {
-		line, err := log.ReadString('\n')
-		if len(line) > 1000 {
-			t.Errorf("%d bytes in a line: %.200s", len(line), line)
+		v := visit(t, regexp.MustCompile(`http://\S+`).FindString(line))
+		for range 400 { // which fill a pipe several times
+			if resp := v.do(t, strings.Repeat("A", 7000), nil, ""); resp.StatusCode != 405 {
+				t.Fatal(resp.Status)
+			}
 		}
-		if err != nil {
-			break
+		if text := v.call(t, "ping", "{}"); !strings.Contains(text, `"result":{}`) {
+			t.Error(text)
 		}
-	}
-}
-
-// A log whose reader has gone ends nothing.
-func TestLogWithoutReader(t *testing.T) {
-	server := exec.Command(mcpwire, "-http", "127.0.0.1:0")
-	pipe, err := server.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, _ := bufio.NewReader(pipe).ReadString('\n')
-	pipe.Close()
-	v := &visitor{url: regexp.MustCompile(`http://\S+`).FindString(line), session: "x"}
-	for range 3 {
-		if resp := v.do(t, "POST", nil, ping); resp.StatusCode != 404 {
+		if resp := v.do(t, "DELETE", nil, ""); resp.StatusCode/100 != 2 {
 			t.Error(resp.Status)
 		}
+		server.Process.Signal(syscall.SIGTERM)
+		exits(t, server, 0, limit/3)
+		rest, _ := io.ReadAll(log)
+		if long := regexp.MustCompile(`.{1000}`).Find(rest); long != nil || len(rest) == 0 != gone {
+			t.Errorf("reader gone %v: %d bytes, and in one line %.200s", gone, len(rest), long)
+		}
 	}
-	server.Process.Signal(syscall.SIGTERM)
-	exits(t, server, 0, limit/3)
 }
 
 // A trace that nobody reads holds up nothing, at either end.
@@ -305,7 +273,7 @@ func TestAcceptFails(t *testing.T) {
 		t.Skip("descriptors have no such limit")
 	}
 	server := exec.Command("sh", "-c", `ulimit -n 16 && exec "$0" "$@"`, mcpwire, "-http", "127.0.0.1:0")
-	log := unread(t, server)
+	log := bufio.NewReader(unread(t, server))
 	line, _ := log.ReadString('\n')
 	for range 20 {
 		conn, err := net.Dial("tcp", regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(line))
@@ -326,21 +294,13 @@ func TestAcceptFails(t *testing.T) {
 // A reader of standard output that has gone ends the command, whatever is still to be called.
 func TestCallEndsWithItsReader(t *testing.T) {
 	for _, args := range [][]string{{"call", "-i", mcpwire}, {"call", mcpwire}} {
-		reader, writer, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var stderr bytes.Buffer
-		cmd := exec.Command(mcpwire, args...)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = endless("tools/list\n"), writer, &stderr
-		reader.Close()
-		err = cmd.Start()
-		writer.Close()
-		if err == nil {
-			err = cmd.Wait()
-		}
-		if cmd.ProcessState.ExitCode() != 1 || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "standard output") {
-			t.Errorf("%v: %v\n%s", args, err, stderr.String())
+		c := newLines(t, append([]string{mcpwire}, args...)...)
+		c.Stdin = endless("tools/list\n")
+		c.out.Close()
+		c.start(t)
+		exits(t, c.Cmd, 1, limit/3)
+		if stderr := c.stderr.String(); strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "standard output") {
+			t.Errorf("%v: %s", args, stderr)
 		}
 	}
 }

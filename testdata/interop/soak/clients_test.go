@@ -2,14 +2,12 @@ package soak
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"interop/shared"
 	"maps"
 	"math/rand/v2"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,13 +33,12 @@ type soakClient struct {
 	updated    chan struct{}
 	quiet      func()       // ends the listener
 	open       atomic.Int32 // connections
+	begun      atomic.Int32 // calls whose first progress has come
 
-	mine     sync.Mutex // guards the fields below
-	keys     int
-	last     string              // key
-	begun    int                 // calls whose first progress has come
-	progress map[string][]string // by key
-	logged   int
+	mine   sync.Mutex // guards the fields below
+	keys   int
+	last   string // key
+	logged int
 }
 
 // clients returns them, not connected: half of them are behind the proxy, an eighth are on stdio, and an eighth behind a bridge.
@@ -54,8 +51,8 @@ func (s *soak) clients(n int) (list []*soakClient) {
 }
 
 func (s *soak) client(way string, rev wire.Revision) *soakClient {
-	return &soakClient{soak: s, way: way, rev: rev, lot: s.draw(), name: fmt.Sprintf("%s-%s-%d", rev.Version, way, s.lots.Load()),
-		progress: map[string][]string{}, updated: make(chan struct{}, 1)}
+	return &soakClient{soak: s, way: way, rev: rev, lot: s.draw(), updated: make(chan struct{}, 1),
+		name: fmt.Sprintf("%s-%s-%d", rev.Version, way, s.lots.Load())}
 }
 
 // connect begins as a new client. Behind the proxy it may fail: then the next call tries again.
@@ -166,19 +163,24 @@ func (c *soakClient) countUp() { _ = c.countTo(c.Context(), 1+c.lot.IntN(40), c.
 // countTo makes a call with progress: all of it comes, once and in order, or the call fails.
 func (c *soakClient) countTo(ctx context.Context, n, ms int) error {
 	key := c.key()
-	c.mine.Lock()
-	c.progress[key] = []string{}
-	c.mine.Unlock()
-	err := c.call(ctx, key, "count", fmt.Sprintf("counted to %d", n), map[string]any{"n": n, "delayMs": ms})
-	c.mine.Lock()
-	defer c.mine.Unlock()
-	if got := c.progress[key]; err == nil && !slices.Equal(got, shared.Numbers(1, n+1)) {
-		c.fault("wrong", "%s: progress %v of %d", key, got, n)
+	var seen atomic.Int32 // it may rise once more when a call that was cancelled has returned
+	report := func(p wire.ProgressParams) {
+		step := seen.Add(1)
+		if p.Progress != float64(step) {
+			c.fault("wrong", "%s: progress %v, want step %d", key, p.Progress, step)
+		}
+		if step == 1 {
+			c.begun.Add(1)
+		}
 	}
-	if err != nil && ctx.Err() == nil && c.way == "proxy" && c.rev.Resume && len(c.progress[key]) > 0 {
-		c.fault("not resumed", "%s: after step %d of %d: %v", key, len(c.progress[key]), n, err)
+	err := c.callWith(ctx, report, key, "count", fmt.Sprintf("counted to %d", n), map[string]any{"n": n, "delayMs": ms})
+	steps := int(seen.Load())
+	if err == nil && steps != n {
+		c.fault("wrong", "%s: %d steps of %d", key, steps, n)
 	}
-	delete(c.progress, key)
+	if err != nil && ctx.Err() == nil && c.way == "proxy" && c.rev.Resume && steps > 0 {
+		c.fault("not resumed", "%s: after step %d of %d: %v", key, steps, n, err)
+	}
 	return err
 }
 
@@ -293,21 +295,6 @@ func (c *soakClient) hear(_ context.Context, x *wire.Exchange) (any, error) {
 	c.mine.Lock()
 	defer c.mine.Unlock()
 	switch x.Request.Method {
-	case "notifications/progress":
-		var p struct {
-			Token string          `json:"progressToken"`
-			Step  json.RawMessage `json:"progress"`
-		}
-		if err := x.Bind(&p); err != nil {
-			c.fault("wrong", "%v: %s", err, x.Request.Params)
-		}
-		key, step := p.Token, p.Step
-		if c.progress[key] != nil {
-			c.progress[key] = append(c.progress[key], string(step))
-			if len(c.progress[key]) == 1 {
-				c.begun++
-			}
-		}
 	case "notifications/message": // a call that was cancelled may not know it yet
 		var p struct {
 			Data string `json:"data"`
@@ -331,9 +318,13 @@ func (c *soakClient) hear(_ context.Context, x *wire.Exchange) (any, error) {
 
 // call makes a call. It ends in the right answer, or as it may.
 func (c *soakClient) call(given context.Context, key, tool, want string, args map[string]any) error {
+	return c.callWith(given, func(wire.ProgressParams) {}, key, tool, want, args)
+}
+
+func (c *soakClient) callWith(given context.Context, report func(wire.ProgressParams), key, tool, want string, args map[string]any) error {
 	ctx, cancel := context.WithTimeout(given, 2*tooLong)
 	defer cancel()
-	meta := map[string]any{"progressToken": key}
+	meta := map[string]any{}
 	c.mine.Lock()
 	if c.rev.Modern && c.level != "" {
 		meta["io.modelcontextprotocol/logLevel"] = c.level
@@ -347,7 +338,7 @@ func (c *soakClient) call(given context.Context, key, tool, want string, args ma
 	}
 	began := time.Now()
 	life, over := c.state()
-	err := c.Call(ctx, "tools/call", map[string]any{"name": tool, "arguments": all, "_meta": meta}, &result)
+	err := c.CallWithProgress(ctx, "tools/call", map[string]any{"name": tool, "arguments": all, "_meta": meta}, &result, report)
 	c.count("calls sent")
 	switch {
 	case err == nil && !result.IsError && len(result.Content) == 1 && result.Content[0].Text == want:

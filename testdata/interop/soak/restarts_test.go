@@ -63,7 +63,7 @@ func TestClientRestarts(t *testing.T) {
 		if n := c.open.Load(); n != 1 {
 			t.Errorf("%s: %d connections are open", c.name, n)
 		}
-		if c.begun == 0 {
+		if c.begun.Load() == 0 {
 			t.Errorf("%s: there were no streams", c.name)
 		}
 		c.leave()

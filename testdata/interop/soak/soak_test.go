@@ -189,11 +189,7 @@ func stopUnderLoad(t *testing.T) {
 		})
 	}
 	for _, c := range clients {
-		shared.WaitFor(t, func() bool {
-			c.mine.Lock()
-			defer c.mine.Unlock()
-			return c.begun == 2
-		})
+		shared.WaitFor(t, func() bool { return c.begun.Load() == 2 })
 	}
 
 	began := time.Now()
