@@ -121,16 +121,8 @@ func startPair(t *testing.T) *pairOfEnds {
 		}
 	}
 	to := bridged("-max-body", fmt.Sprint(longestLine), "sh", "-c", `exec 3<&0; cat <&3 >"$1" & exec cat "$0"`, says, hears)
-	cmd := exec.Command(to[0], to[1:]...)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
+	c := newLines(t, to...)
+	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
 	saying, err := os.OpenFile(says, os.O_WRONLY, 0)
@@ -141,9 +133,9 @@ func startPair(t *testing.T) *pairOfEnds {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := &bridgeEnd{name: "client", out: in, in: linesOf(out)}
+	client := &bridgeEnd{name: "client", out: c.in, in: linesOf(c.out)}
 	server := &bridgeEnd{name: "server", out: saying, in: linesOf(hearing)}
-	return &pairOfEnds{cmd: cmd, client: client, server: server}
+	return &pairOfEnds{cmd: c.Cmd, client: client, server: server}
 }
 
 // linesOf reads lines to their end.
@@ -182,7 +174,7 @@ func (b *pairOfEnds) play(script []byte) {
 		b.toTheEnd(b.client)
 		b.client.out.Close()
 		b.toTheEnd(b.server)
-		b.ends(1)
+		exits(b.T, b.cmd, 1, limit/3)
 	} else {
 		var answers []byte
 		for _, m := range b.server.got {
@@ -197,19 +189,12 @@ func (b *pairOfEnds) play(script []byte) {
 		b.toTheEnd(b.server)
 		b.server.out.Close() // as a server does when its input ends
 		b.toTheEnd(b.client)
-		b.ends(0)
+		exits(b.T, b.cmd, 0, limit/3)
 	}
 	b.checkRequests()
 	b.checkServer()
 	b.checkAnswers()
 	b.over = end != 0 || b.Failed()
-}
-
-func (b *pairOfEnds) ends(status int) {
-	b.cmd.Wait()
-	if got := b.cmd.ProcessState.ExitCode(); got != status {
-		b.Errorf("exit status %d, want %d", got, status)
-	}
 }
 
 // say writes bytes to the bridge, and waits until they have arrived: one more line comes out behind them.

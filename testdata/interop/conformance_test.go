@@ -42,14 +42,6 @@ func TestConformance(t *testing.T) {
 		t.Fatalf("MCPWIRE_CONFORMANCE_RUNS=%s", os.Getenv("MCPWIRE_CONFORMANCE_RUNS"))
 	}
 	suite := script(t, "@modelcontextprotocol/conformance/dist/index.js")
-	fixtures := filepath.Join(t.TempDir(), "fixtures")
-	if err := build(".", fixtures, "./fixtures"); err != nil {
-		t.Fatal(err)
-	}
-	login := filepath.Join(t.TempDir(), "login")
-	if err := build(".", login, "./oauth/client"); err != nil {
-		t.Fatal(err)
-	}
 	url := start(t, func(addr, _ string) *exec.Cmd {
 		cmd := exec.Command(fixtures)
 		cmd.Env = append(os.Environ(), "MCPWIRE_FIXTURES="+addr)
@@ -66,7 +58,7 @@ func TestConformance(t *testing.T) {
 				names := set.scenarios(t)
 				dir := t.TempDir()
 				sum := &totals[i]
-				for _, which := range set.choices(names, target[set.side], login) {
+				for _, which := range set.choices(names, target[set.side]) {
 					out := run(t, nil, "", slices.Concat(suite, []string{set.side}, which,
 						[]string{"--timeout", "15000", "-o", dir})...)
 					if out.exit != 0 {
@@ -112,9 +104,9 @@ func (s set) scenarios(t *testing.T) (names []string) {
 }
 
 // choices returns the flags of one run of the suite each: a server's set as a whole, and a client's scenarios one by one. So the client's
-// exit status counts, and no scenario takes another's time. target are the flags that name the fixtures; login is the client that the
-// scenarios of authorization get.
-func (s set) choices(names, target []string, login string) (flags [][]string) {
+// exit status counts, and no scenario takes another's time. target are the flags that name the fixtures; the scenarios of authorization
+// get the client of a login.
+func (s set) choices(names, target []string) (flags [][]string) {
 	if s.side == "server" {
 		return [][]string{slices.Concat(target, []string{"--requirements", s.revision})}
 	}

@@ -9,16 +9,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"interop/shared"
 )
 
 // revision is what the tests have to know of a protocol version.
@@ -51,6 +51,8 @@ var (
 	everythingServer string // the test server of the Go SDK
 	goSDKServer      string // servers/gosdk
 	mcpGoServer      string // servers/mcpgo
+	fixtures         string // for the conformance suite
+	login            string // oauth/client, for its scenarios of authorization
 )
 
 // unblocks has this program only stop blocking on what it shares as its standard input.
@@ -61,20 +63,10 @@ func TestMain(m *testing.M) {
 		syscall.SetNonblock(syscall.Stdin, true)
 		os.Exit(0)
 	}
-	os.Exit(testMain(m))
+	os.Exit(shared.Main(m, ".", buildAll))
 }
 
-func testMain(m *testing.M) int {
-	if out, err := exec.Command("go", "run", "./copywire", "-check").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "%s%v\n", out, err)
-		return 1
-	}
-	dir, err := os.MkdirTemp("", "interop")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
+func buildAll(dir string) error {
 	for _, program := range []struct {
 		path           *string
 		name, dir, pkg string
@@ -83,24 +75,13 @@ func testMain(m *testing.M) int {
 		{&everythingServer, "everything-server", ".", "github.com/modelcontextprotocol/go-sdk/conformance/everything-server"},
 		{&goSDKServer, "gosdk", ".", "./servers/gosdk"},
 		{&mcpGoServer, "mcpgo", ".", "./servers/mcpgo"},
+		{&fixtures, "fixtures", ".", "./fixtures"},
+		{&login, "login", ".", "./oauth/client"},
 	} {
 		*program.path = filepath.Join(dir, program.name)
-		if runtime.GOOS == "windows" {
-			*program.path += ".exe"
+		if err := shared.Go(program.dir, "build", "-buildvcs=false", "-o", *program.path, program.pkg); err != nil {
+			return err
 		}
-		if err := build(program.dir, *program.path, program.pkg); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	return m.Run()
-}
-
-func build(dir, target, pkg string) error {
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", target, pkg)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%v in %s: %w\n%s", cmd, dir, err, out)
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"interop/shared"
 )
 
 // The lessons of ../*.txtar, which both ends of mcpwire keep to, are played here at the servers of
@@ -16,10 +18,8 @@ import (
 func TestLessons(t *testing.T) {
 	t.Parallel()
 	player := filepath.Join(t.TempDir(), "player.exe")
-	build := exec.Command("go", "test", "-c", "-o", player, ".")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", build, err, out)
+	if err := shared.Go("../..", "test", "-c", "-o", player, "."); err != nil {
+		t.Fatal(err)
 	}
 	const ( // a lesson for a server with flags is played only if the flags are spelled otherwise
 		guarded     = `$ mcpwire -http :8080 -token=>#`

@@ -1,5 +1,7 @@
 package interop
 
+//lint:file-ignore SA1019 logging is deprecated in 2026-07-28, and what tells whether it is there
+
 import (
 	"bytes"
 	"context"

@@ -33,7 +33,7 @@ import (
 type lineClient struct {
 	*exec.Cmd
 	in     io.WriteCloser
-	out    io.Closer
+	out    io.ReadCloser
 	lines  *bufio.Reader
 	stderr shared.Output
 	mu     sync.Mutex // held while a line is written

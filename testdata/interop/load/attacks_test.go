@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"interop/shared"
 )
 
 // What an attack may do to the server and to its other clients.
@@ -105,8 +107,13 @@ func (f flood) run(s *target) {
 // buildAttacked builds the server.
 func buildAttacked(t *testing.T) (program string) {
 	program = filepath.Join(t.TempDir(), "attacked")
-	goCommand(t, "..", "run", "./copywire", "-check")
-	goCommand(t, ".", "build", "-race=false", "-o", program, "./attacked") // the race detector would need memory of its own
+	err := shared.Go("..", "run", "./copywire", "-check")
+	if err == nil {
+		err = shared.Go(".", "build", "-race=false", "-o", program, "./attacked") // the race detector would need memory of its own
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	return program
 }
 
@@ -383,15 +390,6 @@ func start(t *testing.T, program string, files int) *target {
 	}
 	s.idle = s.use()
 	return s
-}
-
-func goCommand(t *testing.T, dir string, args ...string) {
-	t.Helper()
-	cmd := exec.Command("go", args...)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", cmd, err, out)
-	}
 }
 
 // use returns what the server uses now.

@@ -1,4 +1,4 @@
-// Package shared has what the tests of library and soak have in common.
+// Package shared has what the tests of several folders have in common.
 package shared
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -19,6 +20,34 @@ import (
 
 	"interop/wire" // go run ./copywire
 )
+
+// Go runs the go command in a folder.
+func Go(dir string, args ...string) error {
+	cmd := exec.Command("go", args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v in %s: %w\n%s", cmd, dir, err, out)
+	}
+	return nil
+}
+
+// Main runs the tests of a package, after build has made what they need in a folder of theirs. interop is the path of testdata/interop, whose
+// copy of the library must not be an old one.
+func Main(m *testing.M, interop string, build func(dir string) error) (status int) {
+	dir, err := os.MkdirTemp("", "interop")
+	defer os.RemoveAll(dir)
+	if err == nil {
+		err = Go(interop, "run", "./copywire", "-check")
+	}
+	if err == nil {
+		err = build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
 
 // ModernMeta makes a request one of 2026-07-28.
 const ModernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`

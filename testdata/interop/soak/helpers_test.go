@@ -32,28 +32,9 @@ var mcpwire string // the program, with record.go.txt
 // raceOptions have a program with the race detector end at the first race, and otherwise without a pause.
 const raceOptions = "GORACE=halt_on_error=1 atexit_sleep_ms=0"
 
-func TestMain(m *testing.M) {
-	os.Exit(testMain(m))
-}
-
-func testMain(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "soak")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	if err := buildAll(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
-}
+func TestMain(m *testing.M) { os.Exit(shared.Main(m, "..", buildAll)) }
 
 func buildAll(dir string) error {
-	if err := goCommand("..", "run", "./copywire", "-check"); err != nil {
-		return err
-	}
 	root, err := filepath.Abs("../../..")
 	if err != nil {
 		return err
@@ -86,16 +67,7 @@ func buildAll(dir string) error {
 	}
 	race := "-race=" + strconv.FormatBool(hasRaceDetector())
 	mcpwire = filepath.Join(dir, "mcpwire")
-	return goCommand(root, "build", race, "-buildvcs=false", "-overlay", overlay, "-o", mcpwire, ".")
-}
-
-func goCommand(dir string, args ...string) error {
-	cmd := exec.Command("go", args...)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%v: %w\n%s", cmd, err, out)
-	}
-	return nil
+	return shared.Go(root, "build", race, "-buildvcs=false", "-overlay", overlay, "-o", mcpwire, ".")
 }
 
 // hasRaceDetector tells whether these tests have been built with -race.
