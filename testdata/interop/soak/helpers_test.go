@@ -34,40 +34,30 @@ const raceOptions = "GORACE=halt_on_error=1 atexit_sleep_ms=0"
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m, "..", buildAll)) }
 
+// buildAll adds record.go.txt to the program, and to main.go a line that calls it.
 func buildAll(dir string) error {
 	root, err := filepath.Abs("../../..")
-	if err != nil {
-		return err
-	}
-	record, err := filepath.Abs("record.go.txt")
-	if err != nil {
-		return err
-	}
-	// record.go.txt is added to the program, and main.go gets a line that calls it.
-	main, err := os.ReadFile(filepath.Join(root, "main.go"))
-	if err != nil {
+	record, err2 := filepath.Abs("record.go.txt")
+	main, err3 := os.ReadFile(filepath.Join(root, "main.go"))
+	if err := errors.Join(err, err2, err3); err != nil {
 		return err
 	}
 	const lastOfDemo = "	d.storeNote(\"welcome\","
 	if strings.Count(string(main), lastOfDemo) != 1 {
 		return errors.New("newDemo in main.go does not end as expected")
 	}
-	recording := filepath.Join(dir, "main.go.txt")
-	if err := os.WriteFile(recording, []byte(strings.Replace(string(main), lastOfDemo, "	recordCalls(d.Server)\n"+lastOfDemo, 1)), 0o600); err != nil {
-		return err
-	}
-	replaced := map[string]string{filepath.Join(root, "record.go"): record, filepath.Join(root, "main.go"): recording}
-	text, err := json.Marshal(map[string]any{"Replace": replaced})
-	if err != nil {
-		return err
-	}
-	overlay := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(overlay, text, 0o600); err != nil {
+	recording := strings.Replace(string(main), lastOfDemo, "	recordCalls(d.Server)\n"+lastOfDemo, 1)
+	mainPath, overlayPath := filepath.Join(dir, "main.go.txt"), filepath.Join(dir, "overlay.json")
+	replaced := map[string]string{filepath.Join(root, "record.go"): record, filepath.Join(root, "main.go"): mainPath}
+	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
+	err2 = os.WriteFile(mainPath, []byte(recording), 0o600)
+	err3 = os.WriteFile(overlayPath, overlay, 0o600)
+	if err := errors.Join(err, err2, err3); err != nil {
 		return err
 	}
 	race := "-race=" + strconv.FormatBool(hasRaceDetector())
 	mcpwire = filepath.Join(dir, "mcpwire")
-	return shared.Go(root, "build", race, "-buildvcs=false", "-overlay", overlay, "-o", mcpwire, ".")
+	return shared.Go(root, "build", race, "-buildvcs=false", "-overlay", overlayPath, "-o", mcpwire, ".")
 }
 
 // hasRaceDetector tells whether these tests have been built with -race.
