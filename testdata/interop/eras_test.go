@@ -20,8 +20,16 @@ const headerMismatch = -32020
 func TestBothEras(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
-	legacy, modern := dialSDK(t, target{server.mcp}, "2025-11-25"), dialSDK(t, target{server.mcp}, "2026-07-28")
-	legacy.note, modern.note = "of-legacy", "of-modern"
+	stays := func(version, note string) *sdkClient { // for as long as the test takes
+		g := newGuest(t, target{server.mcp}, 0)
+		g.ctx, g.note = t.Context(), note
+		c, err := connectSDK(t, g, version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	legacy, modern := stays("2025-11-25", "of-legacy"), stays("2026-07-28", "of-modern")
 	t.Run("clients", func(t *testing.T) {
 		for _, era := range []string{"legacy", "auto", "modern"} {
 			t.Run("Inspector/"+era, func(t *testing.T) {
