@@ -153,7 +153,12 @@ func start(t *testing.T, command func(addr, port string) *exec.Cmd) (base string
 // startEverything starts server-everything, which serves one transport at a time.
 func startEverything(t *testing.T, transport string) string {
 	t.Helper()
-	command := append(script(t, everythingScript), transport)
+	return startNode(t, append(script(t, everythingScript), transport)...)
+}
+
+// startNode starts one of those on Node, which take the port from the environment.
+func startNode(t *testing.T, command ...string) string {
+	t.Helper()
 	return start(t, func(_, port string) *exec.Cmd {
 		cmd := exec.Command(command[0], command[1:]...)
 		cmd.Env = append(os.Environ(), "PORT="+port)
@@ -517,12 +522,7 @@ func TestMCPGoServer(t *testing.T) {
 // It speaks two revisions, and proposes the older one to whoever proposes neither.
 func TestMCPLite(t *testing.T) {
 	t.Parallel()
-	node := optional(t, "mcp-lite", "dist/index.js")[0]
-	base := start(t, func(_, port string) *exec.Cmd {
-		cmd := exec.Command(node, "mcplite.mjs")
-		cmd.Env = append(os.Environ(), "PORT="+port)
-		return cmd
-	})
+	base := startNode(t, optional(t, "mcp-lite", "dist/index.js")[0], "mcplite.mjs")
 	rows := map[string]string{
 		"server":       `^mcplite 1\.0\.0$`,
 		"capabilities": `^resources, tools$`,
@@ -541,5 +541,39 @@ func TestMCPLite(t *testing.T) {
 		t.Parallel()
 		calls := slices.DeleteFunc(slices.Clone(calls), func(test callTest) bool { return test.name == "elicitation" })
 		way{target: []string{base + "/stateless"}, transport: "Streamable HTTP", versions: versions}.check(t, rows, calls, countLines, countedLines)
+	})
+}
+
+// ---- mcp-framework: TypeScript ----
+
+// Over Streamable HTTP it sends each message to all sessions, and an answer counts wherever a request with its id is under way. So the clients
+// come one after another there. Over HTTP+SSE the sessions share the tools, and the progress of their calls, so that none is wanted.
+func TestMCPFramework(t *testing.T) {
+	t.Parallel()
+	command := []string{optional(t, "mcp-framework", "dist/index.js")[0], "mcpframework.mjs"}
+	rows := map[string]string{
+		"server":       `^mcpframework 1\.0\.0$`,
+		"capabilities": `^completions, resources, tools$`,
+		"tools":        `^count, greet$`,
+		"resources":    `^test://welcome$`,
+	}
+	calls := countAndGreet(`(?m)^mcpwire: no/such-method: .* \(-32601\)`)
+	stdin := []string{countLines[0], `no/such-method`, countLines[2]} // its error for an unknown tool is -32603
+	t.Run("stdio", func(t *testing.T) {
+		t.Parallel()
+		way{target: append(command[:2:2], "stdio"), transport: "stdio", versions: fromHandshake}.check(t, rows, calls, stdin, countedLines)
+	})
+	t.Run("sse", func(t *testing.T) {
+		t.Parallel()
+		url := startNode(t, append(command[:2:2], "sse")...) + "/sse"
+		way{target: []string{url}, transport: "HTTP+SSE", versions: fromHandshake, session: true}.check(t, rows, calls[2:], stdin, countedLines)
+	})
+	t.Run("http", func(t *testing.T) {
+		t.Parallel()
+		w := way{target: []string{startNode(t, append(command[:2:2], "http-stream")...) + "/mcp"}, transport: "Streamable HTTP", session: true}
+		for _, version := range fromHandshake {
+			w.summary(t, []string{"-protocol", version}, version, rows)
+		}
+		lines(t, w.target, stdin, countedLines)
 	})
 }
