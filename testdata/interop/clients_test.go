@@ -2,7 +2,11 @@ package interop
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,6 +76,46 @@ func TestOpenAIAgents(t *testing.T) {
 	}
 	for _, transport := range transports {
 		t.Run(transport, func(t *testing.T) { agent(t, transport, serve(t).url(transport)) })
+	}
+}
+
+// ---- Codex: Rust ----
+
+// TestCodex: the agent gets the tools with names that its model takes, and calls the one that the model asks for by the name that it has here.
+func TestCodex(t *testing.T) {
+	t.Parallel()
+	command := optional(t, "@openai/codex-linux-x64", "vendor/x86_64-unknown-linux-musl/bin/codex")[1]
+	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		said := `{"type":"function_call","call_id":"1","namespace":"mcp__demo","name":"get_weather","arguments":"{\"city\":\"Oslo\"}"}`
+		if strings.Contains(string(body), `"function_call_output"`) {
+			said = `{"type":"message","role":"assistant","content":[{"type":"output_text","text":"That is all."}]}`
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprintf(w, "data: {\"type\":\"response.output_item.done\",\"item\":%s}\n\n", said)
+		fmt.Fprint(w, "data: {\"type\":\"response.completed\",\"response\":{\"id\":\"1\"}}\n\n")
+	}))
+	t.Cleanup(model.Close)
+	url := serve(t).mcp
+	for name, server := range map[string]string{
+		"stdio":  fmt.Sprintf("{command=%q}", mcpwire),
+		"http":   fmt.Sprintf("{url=%q}", url),
+		"bridge": fmt.Sprintf("{command=%q,args=['bridge',%q]}", mcpwire, url),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out := run(t, []string{"HOME=" + t.TempDir(), "CODEX_HOME=" + t.TempDir()}, "", command, "exec", "--json", "--skip-git-repo-check",
+				"-c", "mcp_servers.demo="+server, "-c", "model='scripted'", "-c", "model_provider='local'", "-c", "analytics.enabled=false",
+				"-c", fmt.Sprintf("model_providers.local={name='local',wire_api='responses',base_url=%q}", model.URL), "Begin.")
+			for _, want := range []string{
+				`"tool":"get-weather","arguments":{"city":"Oslo"},"result":{"content":[{"type":"text","text":"Current temperature in Oslo is 18°C"}]`,
+				`"type":"agent_message","text":"That is all."`,
+			} {
+				if !strings.Contains(out.stdout, want) {
+					t.Errorf("no %s", want)
+				}
+			}
+		})
 	}
 }
 
