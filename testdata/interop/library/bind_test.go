@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"interop/shared"
 	"math"
 	"reflect"
 	"strconv"
@@ -196,14 +195,7 @@ func TestBindPanics(t *testing.T) {
 		"Bind: struct { City string }.City has no json tag":                        &struct{ City string }{},
 		"Bind: struct { library.boundBase } is not a pointer to a struct":          struct{ boundBase }{},
 	} {
-		func() {
-			defer func() {
-				if reason := recover(); reason != want {
-					t.Errorf("%v, want %s", reason, want)
-				}
-			}()
-			t.Errorf("Bind to %T: %v", target, wire.Bind(nil, target))
-		}()
+		panics(t, want, func() { _ = wire.Bind(nil, target) })
 	}
 	var left struct {
 		boundBase `json:"-"`
@@ -228,8 +220,7 @@ func TestDeepPosts(t *testing.T) {
 	wire.AddTool(server, wire.Tool{Name: "sampled"}, func(_ context.Context, x *wire.Exchange, _ struct{}) (any, error) {
 		var answer wire.SamplingResult
 		if !x.Input("q", &answer) {
-			params := wire.SamplingParams{Messages: []wire.SamplingMessage{{Role: "user", Content: wire.Contents{wire.TextContent("?")}}}, MaxTokens: 9}
-			return wire.InputRequired{Requests: map[string]wire.InputRequest{"q": {Method: "sampling/createMessage", Params: params}}}, nil
+			return sampling, nil
 		}
 		return answer.Content, nil
 	})
@@ -252,18 +243,15 @@ func TestDeepPosts(t *testing.T) {
 	if got := call("sampled", `"inputResponses":{"q":`+results+`}`); len(got) < 4_000_000 || strings.Count(got, "tool_result") != mostResults {
 		t.Errorf("%d bytes: %.300s", len(got), got)
 	}
-	web.open("2025-11-25", `{"sampling":{}}`)
-	stream := web.events(web.send("POST", shared.ToolCall(2, "sampled", "{}")))
-	question := wire.Decode(web.next(stream).Data).Messages[0]
+	c := dial(t, wire.HTTPDialer{URL: web.url}, &wire.Client{Versions: []string{"2025-11-25"}, Handlers: map[string]wire.HandlerFunc{
+		"sampling/createMessage": func(context.Context, *wire.Exchange) (any, error) { return json.RawMessage(results), nil },
+	}})
 	began := time.Now()
-	status, text, _ := web.do("POST", `{"jsonrpc":"2.0","id":`+question.ID.String()+`,"result":`+results+`}`)
-	if status != 202 {
-		t.Fatal(status, text)
-	}
-	got := string(web.next(stream).Data)
+	var got json.RawMessage
+	err := c.Call(t.Context(), "tools/call", wire.CallToolParams{Name: "sampled"}, &got)
 	t.Logf("sampled, legacy: %v", time.Since(began))
-	if len(got) < 4_000_000 || strings.Count(got, "tool_result") != mostResults {
-		t.Errorf("%d bytes: %.300s", len(got), got)
+	if err != nil || len(got) < 4_000_000 || bytes.Count(got, []byte("tool_result")) != mostResults {
+		t.Errorf("%v: %d bytes: %.300s", err, len(got), got)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"interop/shared"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -32,16 +33,15 @@ func TestNotificationsOfABatch(t *testing.T) {
 
 // What has broken a line Conn is also ErrClosed, for each Write and each Call.
 func TestBrokenLineIsClosed(t *testing.T) {
-	ours, theirs := bytePipe(t)
-	peer := wire.Open(t.Context(), ours, nil, nil)
+	in, silent := io.Pipe()
+	defer silent.Close()
+	peer := wire.Open(t.Context(), wire.NewLineConn(in, failingWriter{}, 0, in.Close), nil, nil)
 	defer peer.Close()
-	theirs.Close()
 	for range 3 {
-		if err := peer.Call(t.Context(), "m", nil, nil); !errors.Is(err, wire.ErrClosed) {
-			t.Error(err)
-		}
-		if err := peer.Notify(t.Context(), "m", nil); !errors.Is(err, wire.ErrClosed) {
-			t.Error(err)
+		for _, err := range []error{peer.Call(t.Context(), "m", nil, nil), peer.Notify(t.Context(), "m", nil)} {
+			if !errors.Is(err, wire.ErrClosed) {
+				t.Error(err)
+			}
 		}
 	}
 }

@@ -1,8 +1,8 @@
 package library
 
 import (
-	"context"
 	"encoding/json"
+	"interop/shared"
 	"interop/wire"
 	"strings"
 	"testing"
@@ -16,22 +16,19 @@ func TestEras(t *testing.T) {
 		"legacy modern": "", "legacy legacy": "2025-11-25", "legacy dual": "2025-11-25",
 		"dual modern": "2026-07-28", "dual legacy": "2025-11-25", "dual dual": "2026-07-28",
 	}
-	for transport, dial := range map[string]func(*wire.Server) wire.Dialer{"stdio": func(d *wire.Server) wire.Dialer {
-		a, b := wire.Pipe()
-		t.Cleanup(func() { b.Close() })
-		go wire.Serve(t.Context(), a, d, nil)
-		return wire.DialerFunc(func(context.Context) (wire.Conn, error) { return b, nil })
+	for transport, dialer := range map[string]func(*wire.Server) wire.Dialer{"stdio": func(d *wire.Server) wire.Dialer {
+		return pipeTo(t, d)
 	}, "HTTP": func(d *wire.Server) wire.Dialer {
 		h := newHandler(t, d)
 		h.Versions = d.Versions
-		return wire.HTTPDialer{URL: serveWeb(t, h).url, MaxMessage: testLimit}
+		return wire.HTTPDialer{Client: wire.WithHeader(nil, nil), URL: serveWeb(t, h).url} // no Client is that of net/http
 	}} {
 		for pair, version := range want {
 			client, server, _ := strings.Cut(pair, " ")
 			demo := newDemo()
 			demo.Versions = eras[server]
-			c := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}, Versions: eras[client]}
-			err := c.Connect(t.Context(), dial(demo))
+			c := &wire.Client{Info: shared.Me, Versions: eras[client]}
+			err := c.Connect(t.Context(), dialer(demo))
 			if got := c.Server().Version; got != version || (err == nil) != (got != "") {
 				t.Errorf("%s, %s: %q, %v", transport, pair, got, err)
 			}

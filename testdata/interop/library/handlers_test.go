@@ -8,7 +8,6 @@ import (
 	"interop/shared"
 	"interop/wire"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strconv"
 	"strings"
@@ -18,44 +17,55 @@ import (
 	"time"
 )
 
-// One handler asks, in either era: the modern client calls again, the legacy one gets real requests.
+// One handler asks, in either era: the modern client calls again, the legacy one gets real requests. An answer of another shape is none. The
+// progress that the handler reports again in each round is no mistake.
 func TestInputBothEras(t *testing.T) {
-	handler := func(_ context.Context, x *wire.Exchange) (any, error) {
+	handler := func(ctx context.Context, x *wire.Exchange) (any, error) {
+		if err := x.Progress(ctx, 1, 2); err != nil {
+			return nil, err
+		}
 		state := x.State()
+		var answer wire.ElicitResult
+		var form struct {
+			Name string `json:"name"`
+		}
 		for _, key := range []string{"b", "a"} {
-			if answer, ok := x.Inputs()[key]; ok {
-				state = text(answer, "content", "name") + state
+			if x.Input(key, &answer) && wire.Bind(answer.Content, &form) == nil {
+				state = form.Name + state
 			}
 		}
+		var roots wire.RootsResult
 		switch {
-		case len(state) == 0:
-			form := map[string]any{"message": "?", "requestedSchema": map[string]any{"type": "object"}}
-			return wire.InputRequired{Requests: map[string]wire.InputRequest{"a": {Method: "elicitation/create", Params: form}, "b": {Method: "elicitation/create", Params: form}}}, nil
+		case state == "":
+			form := wire.ElicitParams{Message: "?", RequestedSchema: json.RawMessage(`{"type":"object"}`)}
+			return &wire.InputRequired{Requests: map[string]wire.InputRequest{"a": {Method: "elicitation/create", Params: form}, "b": {Method: "elicitation/create", Params: form}}}, nil
 		case len(state) == 2:
 			return wire.InputRequired{State: state + "é"}, nil // a state alone: call again at once
-		case len(state) == 4:
-			return wire.InputRequired{State: state + "!", Requests: map[string]wire.InputRequest{"a": {Method: "roots/list", Params: nil}}}, nil
+		case !x.Input("c", &roots):
+			return wire.InputRequired{State: state + "!", Requests: map[string]wire.InputRequest{"c": {Method: "roots/list"}}}, nil
 		}
-		return map[string]any{"state": state, "roots": x.Inputs()["a"]}, nil
+		return map[string]any{"state": state, "roots": len(roots.Roots)}, x.Progress(ctx, 2, 2)
 	}
+	server := &wire.Server{Methods: map[string]wire.HandlerFunc{"tools/call": handler, "tools/list": handler}}
 	for _, version := range []string{"2025-06-18", "2025-11-25", "2026-07-28"} {
-		server := &wire.Server{Capabilities: everything, Methods: map[string]wire.HandlerFunc{"tools/call": handler, "tools/list": handler}}
-		asked := 0
-		c := connect(t, server, &wire.Client{Versions: []string{version}, Capabilities: map[string]any{"elicitation": map[string]any{}, "roots": struct{}{}},
-			Handler: wire.HandlerFunc(func(_ context.Context, x *wire.Exchange) (any, error) {
-				if x.Request.Method == "roots/list" {
-					return map[string]any{"roots": []any{}}, nil
-				}
-				asked++
-				return map[string]any{"action": "accept", "content": map[string]any{"name": fmt.Sprint(asked)}}, nil
-			})})
+		answers := []string{`{"action":7,"content":{"name":"x"}}`, `{"action":"accept","content":{"name":7}}`, `{"action":"accept","content":{"name":"1"}}`, `{"action":"accept","content":{"name":"2"}}`}
+		c := connect(t, server, &wire.Client{Versions: []string{version}, Handlers: map[string]wire.HandlerFunc{
+			"roots/list": func(context.Context, *wire.Exchange) (any, error) {
+				return wire.RootsResult{Roots: []wire.Root{{URI: "file:///"}}}, nil
+			},
+			"elicitation/create": func(context.Context, *wire.Exchange) (any, error) {
+				next := answers[0]
+				answers = answers[1:]
+				return json.RawMessage(next), nil
+			}}})
+		var last float64
 		var result json.RawMessage
-		if err := c.Call(t.Context(), "tools/call", map[string]any{"name": "x"}, &result); err != nil ||
-			text(result, "state") != "12é!" || string(value(result, "roots", "roots")) != "[]" {
-			t.Errorf("%s: %s, %v", version, result, err)
+		err := c.CallWithProgress(t.Context(), "tools/call", map[string]any{"name": "x"}, &result, func(p wire.ProgressParams) { last = p.Progress })
+		if err != nil || text(result, "state") != "12é!" || string(value(result, "roots")) != "1" || last != 2 {
+			t.Errorf("%s: %s, %v, progress %v", version, result, err, last)
 		}
-		if err := c.Call(t.Context(), "tools/list", nil, nil); version == "2026-07-28" && err == nil {
-			t.Errorf("%s: tools/list must not ask", version)
+		if version == "2026-07-28" && c.Call(t.Context(), "tools/list", nil, nil) == nil {
+			t.Error("tools/list must not ask")
 		}
 	}
 	// A client of 2026-07-28 is never sent a request, whatever was agreed on before on its pipe.
@@ -68,100 +78,93 @@ func TestInputBothEras(t *testing.T) {
 // A requestState is good for the same request of the same principal, for a while, and for nothing else. No byte of it can be changed.
 func TestInputState(t *testing.T) {
 	const state, life = "state\x00é\xff", 15 * time.Minute
-	serve := func(t *testing.T, key string) http.Handler {
-		handler := func(_ context.Context, x *wire.Exchange) (any, error) {
-			if x.State() == "" {
-				return wire.InputRequired{State: state}, nil
-			}
-			return map[string]any{"same": x.State() == state}, nil
+	handler := func(_ context.Context, x *wire.Exchange) (any, error) {
+		if x.State() == "" {
+			return wire.InputRequired{State: state}, nil
 		}
-		h := &wire.StreamableHandler{Handler: &wire.Server{Capabilities: everything, StateKey: []byte(key), Methods: map[string]wire.HandlerFunc{"tools/call": handler, "prompts/get": handler}},
-			Guard: wire.Guard{Authenticate: func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }}}
-		t.Cleanup(h.Close)
+		return map[string]any{"same": x.State() == state}, nil
+	}
+	serve := func(t *testing.T, key string) http.Handler {
+		h := newHandler(t, &wire.Server{StateKey: []byte(key), Methods: map[string]wire.HandlerFunc{"tools/call": handler, "prompts/get": handler}})
+		h.Authenticate = func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }
 		return h
 	}
 	post := func(h http.Handler, method, params, principal string) string {
 		body := strings.Replace(modernRequest(method, params), `{}}`, `{},"b":`+strconv.Itoa(len(params))+`}`, 1) // each _meta is another
-		r, w := httptest.NewRequest("POST", "http://127.0.0.1/mcp", strings.NewReader(body)), httptest.NewRecorder()
-		for name, value := range map[string]string{"Accept": "application/json, text/event-stream", "Content-Type": "application/json", "Authorization": principal,
-			"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Mcp-Name": regexp.MustCompile(`"name":"(.)"`).FindStringSubmatch(params)[1]} {
-			r.Header.Set(name, value)
-		}
-		h.ServeHTTP(w, r)
-		return w.Body.String()
+		name := regexp.MustCompile(`"name":"(.)"`).FindStringSubmatch(params)[1]
+		return visit(h, "POST", body, append(modernLines(method, name), "Authorization: "+principal)...).answered().Body.String()
 	}
 	synctest.Test(t, func(t *testing.T) {
 		h := serve(t, "k")
 		const arguments = `"arguments":{"n":9007199254740993,"m":[{"a:b":"c:d"}]}`
-		const same = arguments + `,"name":"x"` // in another order
-		first := func(principal string) string {
-			out := post(h, "tools/call", `"name":"x",`+arguments, principal)
-			return text([]byte(out), "result", "requestState")
-		}
-		good := func(h http.Handler, method, params, principal, sealed string) bool {
-			out := post(h, method, `"requestState":"`+sealed+`","inputResponses":{},`+params, principal)
-			if !strings.Contains(out, `"same":true`) && !strings.Contains(out, `"code":-32602`) {
-				t.Error(out)
-			}
-			return strings.Contains(out, `"same":true`)
-		}
-		sealed, odd := first("ada"), first("\xff")
+		const same = arguments + `,"name":"x"`                                                                            // in another order
 		const twice, swapped = `"name":"x","arguments":{"o":{"n":1,"n":2}}`, `"name":"x","arguments":{"o":{"n":2,"n":1}}` // the last one counts
-		ofTwice := text([]byte(post(h, "tools/call", twice, "ada")), "result", "requestState")
-		for name, refused := range map[string]bool{
-			"the retry":                           !good(h, "tools/call", same, "ada", sealed),
-			"the state":                           strings.Contains(sealed, "state"),
-			"another replica":                     !good(serve(t, "k"), "tools/call", same, "ada", sealed),
-			"another tool":                        good(h, "tools/call", strings.Replace(same, `"x"`, `"y"`, 1), "ada", sealed),
-			"another method":                      good(h, "prompts/get", same, "ada", sealed),
-			"other params":                        good(h, "tools/call", strings.Replace(same, "993", "992", 1), "ada", sealed),
-			"another principal":                   good(h, "tools/call", same, "bob", sealed),
-			"another server":                      good(serve(t, "other"), "tools/call", same, "ada", sealed),
-			"a member that is there twice":        !good(h, "tools/call", twice, "ada", ofTwice) || good(h, "tools/call", swapped, "ada", ofTwice),
-			"longer":                              good(h, "tools/call", same, "ada", sealed+"-TAMPERED"),
-			"empty":                               good(h, "tools/call", same, "ada", ""),
-			"another principal that is not UTF-8": good(h, "tools/call", same, "\xfe", odd) || !good(h, "tools/call", same, "\xff", odd),
-		} {
-			if refused {
-				t.Errorf("%s: not as it should be", name)
-			}
+		first := func(params, principal string) (sealed string) {
+			return text([]byte(post(h, "tools/call", params, principal)), "result", "requestState")
 		}
-		const refused = `"code":-32602`
-		for name, row := range map[string][2]string{
-			"answers that nobody asked for": {`"requestState":"` + sealed + `","inputResponses":{"unasked":{"a":1}}`, `"same":true`},
-			"answers that are none":         {`"requestState":"` + sealed + `","inputResponses":[]`, refused},
-			"an answer that is no object":   {`"requestState":"` + sealed + `","inputResponses":{"name":5}`, refused},
-			"two answers":                   {`"requestState":"` + sealed + `","inputResponses":{"name":{"action":"decline"},"name":{"action":"accept"}}`, refused},
-			"a state that is no string":     {`"requestState":5`, refused},
+		sealed, odd, ofTwice := first(`"name":"x",`+arguments, "ada"), first(`"name":"x",`+arguments, "\xff"), first(twice, "ada")
+		if sealed == "" || strings.Contains(sealed, "state") {
+			t.Error(sealed)
+		}
+		retry := func(sealed, params string) string {
+			return `"requestState":"` + sealed + `","inputResponses":{},` + params
+		}
+		answers := func(answers string) string {
+			return `"requestState":"` + sealed + `","inputResponses":` + answers + `,` + same
+		}
+		const good, refused = `"same":true`, `"code":-32602`
+		for name, row := range map[string]struct {
+			h                         http.Handler
+			method, principal, params string
+			want                      string
+		}{
+			"the retry":                     {h, "tools/call", "ada", retry(sealed, same), good},
+			"another replica":               {serve(t, "k"), "tools/call", "ada", retry(sealed, same), good},
+			"another tool":                  {h, "tools/call", "ada", retry(sealed, strings.Replace(same, `"x"`, `"y"`, 1)), refused},
+			"another method":                {h, "prompts/get", "ada", retry(sealed, same), refused},
+			"other params":                  {h, "tools/call", "ada", retry(sealed, strings.Replace(same, "993", "992", 1)), refused},
+			"another principal":             {h, "tools/call", "bob", retry(sealed, same), refused},
+			"another server":                {serve(t, "other"), "tools/call", "ada", retry(sealed, same), refused},
+			"longer":                        {h, "tools/call", "ada", retry(sealed+"-TAMPERED", same), refused},
+			"empty":                         {h, "tools/call", "ada", retry("", same), refused},
+			"a member that is there twice":  {h, "tools/call", "ada", retry(ofTwice, twice), good},
+			"the other one of it":           {h, "tools/call", "ada", retry(ofTwice, swapped), refused},
+			"a principal that is not UTF-8": {h, "tools/call", "\xff", retry(odd, same), good},
+			"another one":                   {h, "tools/call", "\xfe", retry(odd, same), refused},
+			"answers that nobody asked for": {h, "tools/call", "ada", answers(`{"unasked":{"a":1}}`), good},
+			"answers that are none":         {h, "tools/call", "ada", answers(`[]`), refused},
+			"an answer that is no object":   {h, "tools/call", "ada", answers(`{"name":5}`), refused},
+			"two answers":                   {h, "tools/call", "ada", answers(`{"name":{"action":"decline"},"name":{"action":"accept"}}`), refused},
+			"a state that is no string":     {h, "tools/call", "ada", `"requestState":5,` + same, refused},
 		} {
-			if out := post(h, "tools/call", row[0]+","+same, "ada"); !strings.Contains(out, row[1]) {
+			if out := post(row.h, row.method, row.params, row.principal); !strings.Contains(out, row.want) {
 				t.Errorf("%s: %s", name, out)
 			}
 		}
-		time.Sleep(life - time.Second)
-		if !good(h, "tools/call", same, "ada", sealed) {
-			t.Error("it is not yet too late")
+		check := func(name, sealed, want string) {
+			t.Helper()
+			if out := post(h, "tools/call", retry(sealed, same), "ada"); !strings.Contains(out, want) {
+				t.Errorf("%s: %s: %s, want %s", name, sealed, out, want)
+			}
 		}
 		raw, _ := base64.RawURLEncoding.DecodeString(sealed)
-		for _, wait := range []time.Duration{0, 2 * time.Second} { // then it has expired
-			time.Sleep(wait)
-			if wait > 0 && good(h, "tools/call", same, "ada", sealed) {
-				t.Error("expired: it is good for ever")
-			}
+		changed := func() {
 			for i := range raw {
 				for _, by := range []byte{1, 0xff} {
 					raw[i] += by
-					if good(h, "tools/call", same, "ada", base64.RawURLEncoding.EncodeToString(raw)) {
-						t.Errorf("changed: byte %d by %d", i, by)
-					}
+					check("changed", base64.RawURLEncoding.EncodeToString(raw), refused)
 					raw[i] -= by
 				}
 			}
 		}
+		time.Sleep(life - time.Second)
+		check("just in time", sealed, good)
+		changed()
+		time.Sleep(2 * time.Second)
+		check("expired", sealed, refused)
+		changed()
 		for n := range 80 {
-			if good(h, "tools/call", same, "ada", base64.RawURLEncoding.EncodeToString(make([]byte, n))) {
-				t.Error("forged:", n, "bytes of nothing are a state")
-			}
+			check("forged", base64.RawURLEncoding.EncodeToString(make([]byte, n)), refused)
 		}
 	})
 }
@@ -196,9 +199,10 @@ func TestListenBurst(t *testing.T) {
 	}
 	filter, _ := json.Marshal(map[string]any{"resourcesListChanged": true, "resourceSubscriptions": uris})
 	l := listenTo(t, demo, string(filter))
-	c := serveWeb(t, newHandler(t, demo)).modern()
-	stream := c.events(c.send("POST", modernRequest("subscriptions/listen", `"notifications":`+string(filter)), "Mcp-Method: subscriptions/listen"))
-	c.next(stream) // the acknowledgement
+	const method = "subscriptions/listen"
+	c := serveWeb(t, newHandler(t, demo))
+	next := c.events(c.send("POST", modernRequest(method, `"notifications":`+string(filter)), modernLines(method)...))
+	next() // the acknowledgement
 	for range 3 {
 		for _, uri := range uris {
 			demo.Publish(updated, map[string]string{"uri": uri})
@@ -208,46 +212,24 @@ func TestListenBurst(t *testing.T) {
 	}
 	demo.Publish(updated, json.RawMessage(`{"uri":"note:///7","_meta":{"com.example/x":1,"io.modelcontextprotocol/subscriptionId":7}}`))
 	const last = `{"_meta":{"io.modelcontextprotocol/subscriptionId":1,"com.example/x":1},"uri":"note:///7"}`
-	for name, lines := range map[string][]string{"pipe": l.ends(t), "HTTP": nil} {
-		heard, count := map[string]string{}, 0
-		for next := ""; count < len(lines) || len(heard) < len(uris)+1 || heard[updated+" note:///7"] != last; count++ {
-			if next = ""; name == "HTTP" {
-				next = string(c.next(stream).Data)
-			} else if count < len(lines) {
-				next = lines[count]
-			}
-			m := wire.Decode([]byte(next)).Messages[0]
-			heard[m.Method+" "+text(m.Params, "uri")] = string(m.Params)
-			if m.Method != list && m.Method != updated || count > 7000 {
-				t.Fatalf("%s: %d of %d, and %q", name, len(heard), len(uris)+1, next)
-			}
+	heard := map[string]string{}
+	hear := func(line string) {
+		m := wire.Decode([]byte(line)).Messages[0]
+		if m.Method != list && m.Method != updated {
+			t.Fatal(line)
+		}
+		heard[m.Method+" "+text(m.Params, "uri")] = string(m.Params)
+	}
+	for _, line := range l.ends(t) {
+		hear(line)
+	}
+	if len(heard) != len(uris)+1 || heard[updated+" note:///7"] != last {
+		t.Errorf("on the pipe %d of %d, and %s", len(heard), len(uris)+1, heard[updated+" note:///7"])
+	}
+	clear(heard)
+	for count := 0; len(heard) < len(uris)+1 || heard[updated+" note:///7"] != last; count++ {
+		if hear(string(next().Data)); count > 7000 {
+			t.Fatalf("over HTTP %d of %d, and %s", len(heard), len(uris)+1, heard[updated+" note:///7"])
 		}
 	}
-}
-
-// An attempt that hangs fails after half a minute, and the next call makes another.
-func TestClientHungAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, ProbeTimeout: time.Hour}
-		hung := make(chan error)
-		go func() {
-			hung <- c.Connect(t.Context(), dialled(played(func(r *http.Request, _ *wire.Message) (int, string) {
-				if asked++; asked == 1 {
-					<-r.Context().Done()
-					return 0, ""
-				}
-				return 200, modernHello
-			})))
-		}()
-		synctest.Wait()
-		time.Sleep(31 * time.Second)
-		if err := c.Call(t.Context(), "m", nil, nil); err != nil {
-			t.Error(err)
-		}
-		c.Close()
-		if err := <-hung; err == nil || !strings.Contains(err.Error(), "no connection within 30s") {
-			t.Error(err)
-		}
-	})
 }

@@ -18,11 +18,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 // readEvents reads all events, and the error that ends them.
@@ -65,7 +63,7 @@ func say(w http.ResponseWriter, m *wire.Message, status int, body string) {
 	} else if strings.HasSuffix(body, "\n\n") {
 		kind = "text/event-stream"
 	}
-	if m != nil && m.ID != (wire.ID{}) {
+	if m.ID != (wire.ID{}) {
 		body = strings.ReplaceAll(body, "ID", m.ID.String())
 	}
 	w.Header().Set("Content-Type", kind)
@@ -84,7 +82,7 @@ const (
 type played func(r *http.Request, m *wire.Message) (status int, body string)
 
 func (f played) RoundTrip(r *http.Request) (*http.Response, error) {
-	var m *wire.Message
+	m := new(wire.Message) // that of a GET or a DELETE
 	if r.Body != nil {
 		body, _ := io.ReadAll(r.Body)
 		m = wire.Decode(body).Messages[0]
@@ -96,7 +94,7 @@ func (f played) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	say(w, m, status, body)
 	resp := w.Result()
-	if resp.Request = r; m != nil && m.Method == "initialize" {
+	if resp.Request = r; m.Method == "initialize" {
 		resp.Header.Set("Mcp-Session-Id", "s")
 	}
 	return resp, nil
@@ -146,19 +144,10 @@ func (n *memoryNet) Close() error { n.close(); return nil }
 
 func (n *memoryNet) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080} }
 
-type memoryConn struct {
-	net.Conn
-	addr net.Addr
-}
-
-func (c memoryConn) LocalAddr() net.Addr { return c.addr }
-
-func (c memoryConn) RemoteAddr() net.Addr { return c.addr }
-
 func (n *memoryNet) dial(context.Context, string, string) (net.Conn, error) {
 	here, there := net.Pipe()
 	select {
-	case n.conns <- memoryConn{there, n.Addr()}:
+	case n.conns <- there:
 		return here, nil
 	case <-n.closed:
 		return nil, net.ErrClosed
@@ -190,67 +179,43 @@ func serveLines(t *testing.T, h wire.Handler, log *slog.Logger, lines ...string)
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"), err
 }
 
-// wireEnd is the far end of a bytePipe, where a test reads and writes lines itself.
-type wireEnd struct {
-	r    *bufio.Reader
-	file *os.File
-	w    *os.File
-}
-
-func (e *wireEnd) Read(b []byte) (int, error) { return e.r.Read(b) }
-
-func (e *wireEnd) Write(b []byte) (int, error) { return e.w.Write(b) }
-
-func (e *wireEnd) Close() error { return errors.Join(e.w.Close(), e.file.Close()) }
-
-// bytePipe returns a line Conn and the other end of its bytes.
-func bytePipe(t *testing.T) (wire.Conn, *wireEnd) {
-	t.Helper()
-	shared.CheckLeaks(t)
-	r, theirW, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirR, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs := &wireEnd{bufio.NewReader(theirR), theirR, theirW}
-	ours := wire.NewLineConn(r, w, testLimit, func() error { return errors.Join(r.Close(), w.Close()) })
-	t.Cleanup(func() { theirs.Close(); ours.Close() })
-	return ours, theirs
-}
-
-// readLine returns the next line, or an empty one after ten seconds.
-func readLine(t *testing.T, r io.Reader) string {
-	t.Helper()
-	end := r.(*wireEnd)
-	_ = end.file.SetReadDeadline(time.Now().Add(time.Minute))
-	line, err := end.r.ReadString('\n')
-	if err != nil {
-		t.Errorf("no line: %v", err)
-	}
-	return strings.TrimSuffix(line, "\n")
-}
-
-// connect connects a client to a server in memory.
-func connect(t *testing.T, server wire.Handler, c *wire.Client) *wire.Client {
-	t.Helper()
-	shared.CheckLeaks(t)
-	a, b := wire.Pipe()
-	served := make(chan error, 1)
-	go func() { served <- wire.Serve(context.Background(), a, server, nil) }()
-	c.Info = wire.Implementation{Name: "t", Version: "0"}
-	if err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) { return b, nil })); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		c.Close()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+// pipeTo returns a Dialer that connects to a handler in memory. The test ends when the handler's ends do.
+func pipeTo(t *testing.T, h wire.Handler) wire.Dialer {
+	var serving sync.WaitGroup
+	t.Cleanup(serving.Wait)
+	return wire.DialerFunc(func(context.Context) (wire.Conn, error) {
+		ours, theirs := wire.Pipe()
+		serving.Go(func() {
+			if err := wire.Serve(context.Background(), theirs, h, nil); err != nil {
+				t.Error(err)
+			}
+		})
+		return ours, nil
 	})
+}
+
+// dial connects a Client that is given, and closes it when the test ends.
+func dial(t *testing.T, to wire.Dialer, c *wire.Client) *wire.Client {
+	t.Helper()
+	c.Info = shared.Me
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.Connect(t.Context(), to); err != nil {
+		t.Fatal(err)
+	}
 	return c
+}
+
+// connect connects a Client to a handler in memory.
+func connect(t *testing.T, h wire.Handler, c *wire.Client) *wire.Client {
+	t.Helper()
+	return dial(t, pipeTo(t, h), c)
+}
+
+// callTool calls a tool, and returns the text of its result.
+func callTool(t *testing.T, c *wire.Client, name string) (string, error) {
+	var result wire.ToolResult
+	err := c.Call(t.Context(), "tools/call", wire.CallToolParams{Name: name}, &result)
+	return result.Text(), err
 }
 
 type lockedBuffer struct {
@@ -276,30 +241,21 @@ type web struct {
 	url    string
 	client *http.Client
 	header http.Header
-
-	handler *wire.StreamableHandler // that is there, if it is one
 }
 
 // serveWeb serves a handler on a loopback port until the test ends, and returns a client for its URL.
 func serveWeb(t testing.TB, h http.Handler) *web {
 	server := httptest.NewServer(h)
-	c := newWeb(t, server)
-	c.handler, _ = h.(*wire.StreamableHandler)
 	t.Cleanup(func() {
-		if c.handler != nil {
-			c.handler.Close() // or the server would wait for its streams
-		}
 		server.CloseClientConnections()
 		server.Close()
 	})
-	return c
+	return newWeb(t, server)
 }
 
 func newWeb(t testing.TB, server *httptest.Server) *web {
-	c := &web{TB: t, url: server.URL + "/mcp", client: server.Client(), header: http.Header{}}
-	c.header.Set("Accept", "application/json, text/event-stream")
-	c.header.Set("Content-Type", "application/json")
-	return c
+	header := http.Header{"Accept": {"application/json, text/event-stream"}, "Content-Type": {"application/json"}}
+	return &web{t, server.URL + "/mcp", server.Client(), header}
 }
 
 // newHandler returns a handler as the demo has it, with sessions named session-1 and so on.
@@ -318,31 +274,17 @@ func newHandler(t testing.TB, h wire.Handler) *wire.StreamableHandler {
 	return handler
 }
 
-// send sends a request. Lines are further header fields; one without a value takes the field away.
+// send sends a request. Lines are further header fields.
 func (c *web) send(method, body string, lines ...string) *http.Response {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	c.Cleanup(cancel)
-	return c.sendContext(ctx, method, body, lines...)
-}
-
-func (c *web) sendContext(ctx context.Context, method, body string, lines ...string) *http.Response {
-	c.Helper()
-	r, err := http.NewRequestWithContext(ctx, method, c.url, strings.NewReader(body))
+	r, err := http.NewRequest(method, c.url, strings.NewReader(body))
 	if err != nil {
 		c.Fatal(err)
 	}
 	r.Header = c.header.Clone()
 	for _, line := range lines {
-		name, value, _ := strings.Cut(line, ":")
-		if value == "" {
-			r.Header.Del(name)
-		} else if strings.EqualFold(name, "Host") {
-			r.Host = strings.TrimSpace(value)
-		} else {
-			r.Header.Del(name)
-			r.Header[name] = []string{strings.TrimSpace(value)} // spelt as it is here
-		}
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header.Set(name, value)
 	}
 	resp, err := c.client.Do(r)
 	if err != nil {
@@ -363,16 +305,14 @@ func (c *web) do(method, body string, lines ...string) (status int, text string,
 	return resp.StatusCode, string(b), resp.Header
 }
 
-// open initializes a session, and puts its id into the header of what follows.
-func (c *web) open(version, capabilities string) *web {
+// open initializes a session of 2025-11-25, and puts its id into the header of what follows.
+func (c *web) open() *web {
 	c.Helper()
-	c.header.Del("Mcp-Session-Id")
-	status, text, header := c.do("POST", strings.Replace(shared.InitializeLine(version), `"capabilities":{}`, `"capabilities":`+capabilities, 1))
-	id := header.Get("Mcp-Session-Id")
-	if status != 200 || id == "" {
+	status, text, header := c.do("POST", shared.InitializeLine("2025-11-25"))
+	c.header.Set("Mcp-Session-Id", header.Get("Mcp-Session-Id"))
+	if status != 200 || header.Get("Mcp-Session-Id") == "" {
 		c.Fatal(status, text)
 	}
-	c.header.Set("Mcp-Session-Id", id)
 	if status, text, _ := c.do("POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`); status != 202 || text != "" {
 		c.Fatal(status, text)
 	}
@@ -412,47 +352,27 @@ func openSession(h http.Handler, version string) string {
 	return "Mcp-Session-Id: " + visit(h, "POST", shared.InitializeLine(version)).answered().Header().Get("Mcp-Session-Id")
 }
 
-// events reads a response as a stream.
-func (c *web) events(resp *http.Response) *eventReader {
+// events returns a function that returns the next event of a response that holds something.
+func (c *web) events(resp *http.Response) (next func() wire.Event) {
 	c.Helper()
 	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
 		b, _ := io.ReadAll(resp.Body)
 		c.Fatalf("no stream but %d %s", resp.StatusCode, b)
 	}
-	next, stop := iter.Pull2(wire.ReadEvents(resp.Body, 16<<20))
-	c.Cleanup(func() {
-		resp.Body.Close()
-		stop()
-	})
-	return &eventReader{next}
-}
-
-// next returns the next event that holds something.
-func (c *web) next(in *eventReader) wire.Event {
-	c.Helper()
-	for {
-		e, err := in.next()
-		if err != nil {
-			c.Fatal(err)
-		}
-		if len(e.Data) > 0 {
-			return e
+	pull, stop := iter.Pull2(wire.ReadEvents(resp.Body, 16<<20))
+	c.Cleanup(stop)
+	return func() wire.Event {
+		c.Helper()
+		for {
+			e, err, ok := pull()
+			if !ok || err != nil {
+				c.Fatal("the stream ends: ", err)
+			}
+			if len(e.Data) > 0 {
+				return e
+			}
 		}
 	}
-}
-
-// eventReader reads the events of a stream one by one.
-type eventReader struct {
-	pull func() (wire.Event, error, bool)
-}
-
-// next returns the next event, or the error that ends the stream: io.EOF at its end.
-func (in *eventReader) next() (wire.Event, error) {
-	e, err, ok := in.pull()
-	if !ok {
-		return e, io.EOF
-	}
-	return e, err
 }
 
 // text returns the string at a path of members, "" if there is none.
@@ -472,38 +392,43 @@ func value(object []byte, path ...string) json.RawMessage {
 	return object
 }
 
-// listener is a pipe to a Server that has acknowledged a subscription.
+// listener has subscribed on a line Conn. What it is told waits until it reads.
 type listener struct {
-	*wireEnd
+	in     *io.PipeWriter
+	out    *bufio.Reader
 	served chan error
 }
 
 func listenTo(t *testing.T, server wire.Handler, filter string) *listener {
 	t.Helper()
-	ours, theirs := bytePipe(t)
-	l := &listener{theirs, make(chan error, 1)}
-	go func() { l.served <- wire.Serve(t.Context(), ours, server, nil) }()
-	fmt.Fprintln(l, modernRequest("subscriptions/listen", `"notifications":`+filter))
+	in, theirOut := io.Pipe()
+	theirIn, out := io.Pipe()
+	l := &listener{theirOut, bufio.NewReader(theirIn), make(chan error, 1)}
+	go func() { l.served <- wire.Serve(t.Context(), wire.NewLineConn(in, out, 0, in.Close), server, nil) }()
+	fmt.Fprintln(l.in, modernRequest("subscriptions/listen", `"notifications":`+filter))
 	if line := l.next(t); !strings.Contains(line, "acknowledged") {
 		t.Fatal(line)
 	}
 	return l
 }
 
-func (l *listener) next(t *testing.T) string { t.Helper(); return readLine(t, l.wireEnd) }
+func (l *listener) next(t *testing.T) string {
+	t.Helper()
+	line, err := l.out.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return line
+}
 
-// ends closes the pipe, and returns what comes before the result and the cancellation that end the subscription.
+// ends ends the input, and returns what comes before the result and the cancellation that end the subscription.
 func (l *listener) ends(t *testing.T) (lines []string) {
 	t.Helper()
-	l.w.Close()
-	for {
-		line := l.next(t)
-		if strings.Contains(line, `"id":1,"result"`) || line == "" {
-			break
-		}
+	l.in.Close()
+	for line := l.next(t); !strings.Contains(line, `"id":1,"result"`); line = l.next(t) {
 		lines = append(lines, line)
 	}
-	if line := l.next(t); line != `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1},"requestId":1}}` {
+	if line := l.next(t); line != `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1},"requestId":1}}`+"\n" {
 		t.Error(line)
 	}
 	if err := <-l.served; err != nil {
@@ -520,19 +445,15 @@ func respondTo(r *http.Request, text string) *http.Response {
 	return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: in, Request: r}
 }
 
-// another returns a client of the same server without a session.
-func (c *web) another() *web {
-	other := *c
-	other.header = c.header.Clone()
-	other.header.Del("Mcp-Session-Id")
-	return &other
-}
-
-// modern returns a client of the same server that speaks 2026-07-28.
-func (c *web) modern() *web {
-	other := c.another()
-	other.header.Set("Mcp-Protocol-Version", "2026-07-28")
-	return other
+// panics checks what the panic of a mistake says.
+func panics(t *testing.T, want string, mistake func()) {
+	t.Helper()
+	defer func() {
+		if reason := fmt.Sprint(recover()); !strings.Contains(reason, want) {
+			t.Errorf("%s, want %s", reason, want)
+		}
+	}()
+	mistake()
 }
 
 func canceled() context.Context {

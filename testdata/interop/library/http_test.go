@@ -22,7 +22,7 @@ import (
 // A stream of 200 events, cut after each of them in turn and resumed by GET: each event once, in order, the result included.
 func TestHTTPResume(t *testing.T) {
 	shared.CheckLeaks(t)
-	c := serveWeb(t, newHandler(t, newDemo())).open("2025-11-25", "{}")
+	c := serveWeb(t, newHandler(t, newDemo())).open()
 	step, ids := 1, map[string]bool{}
 	if testing.Short() {
 		step = 11
@@ -53,50 +53,6 @@ func TestHTTPResume(t *testing.T) {
 	}
 }
 
-// A client that continues a stream and reads slowly gets all of it, also when so many other streams of its session have ended meanwhile that this
-// one is not kept any more.
-func TestForgottenWhileFollowed(t *testing.T) {
-	shared.CheckLeaks(t)
-	server := newServer()
-	server.OfferLogging()
-	const events = 60
-	wire.AddTool(server, wire.Tool{Name: "big"}, func(ctx context.Context, x *wire.Exchange, _ struct{}) (any, error) {
-		for range events {
-			if err := x.Log(ctx, "info", strings.Repeat("x", 400_000)); err != nil {
-				return nil, err
-			}
-		}
-		return "the answer", nil
-	})
-	wire.AddTool(server, wire.Tool{Name: "small"}, func(ctx context.Context, x *wire.Exchange, _ struct{}) (any, error) {
-		return "ok", x.Log(ctx, "info", "hello")
-	})
-	h := newHandler(t, server)
-	h.Sessions.Keep = 32 << 20 // more than sockets take in
-	c := serveWeb(t, h).open("2025-11-25", "{}")
-	cut := c.send("POST", shared.ToolCall(1, "big", "{}"))
-	last := c.next(c.events(cut)).ID
-	cut.Body.Close()
-	time.Sleep(300 * time.Millisecond) // all is sent, and kept
-	resp := c.send("GET", "", "Last-Event-ID: "+last)
-	defer resp.Body.Close()
-	n, got := 0, ""
-	for e, err := range wire.ReadEvents(resp.Body, testLimit) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n++; n == 3 {
-			for id := range 70 {
-				c.do("POST", shared.ToolCall(id+2, "small", "{}"))
-			}
-		}
-		got = string(e.Data)
-	}
-	if n < events || !strings.Contains(got, "the answer") {
-		t.Errorf("%d events, and the last one is %.100s", n, got)
-	}
-}
-
 // The server ends the response, over HTTP/1.1 and HTTP/2, before it has said something and after. The client comes
 // back, and finds the rest. Each response is complete.
 func TestHTTPPolling(t *testing.T) {
@@ -117,7 +73,7 @@ func TestHTTPPolling(t *testing.T) {
 		} else {
 			server.Start()
 		}
-		c := newWeb(t, server).open("2025-11-25", "{}")
+		c := newWeb(t, server).open()
 		resp := c.send("POST", `{"jsonrpc":"2.0","id":1,"method":"x"}`)
 		events, err := readEvents(resp.Body, 1000)
 		last := events[len(events)-1]
@@ -126,7 +82,7 @@ func TestHTTPPolling(t *testing.T) {
 		}
 		back := c.events(c.send("GET", "", "Last-Event-ID: "+last.ID))
 		close(release)
-		e := c.next(back)
+		e := back()
 		if _, text, _ := c.do("POST", ping); string(e.Data) != saysOK || text != saysOK { // and the connection pool is in order
 			t.Error(e, text)
 		}
@@ -135,33 +91,26 @@ func TestHTTPPolling(t *testing.T) {
 	}
 }
 
-// A question that nobody can answer any more is not kept for ever, if the client has gone for good. Nor is work whose client accepts only JSON, or has no session, and has left.
+// What runs without a session ends with the connection: nobody can come back for it.
 func TestHTTPAbandoned(t *testing.T) {
-	ask := func(ctx context.Context, x *wire.Exchange) error { return x.Call(ctx, "ping", nil, nil) }
-	wait := func(ctx context.Context, _ *wire.Exchange) error { <-ctx.Done(); return ctx.Err() }
-	for name, row := range map[string]struct {
-		work     func(context.Context, *wire.Exchange) error
-		accept   string
-		sessions *wire.Sessions
-		ends     time.Duration // after the client has gone
-	}{"a question": {ask, "*/*", &wire.Sessions{Keep: 4 << 20, IdleTimeout: time.Minute}, 2 * time.Minute},
-		"JSON": {wait, "application/json", &wire.Sessions{Keep: 4 << 20, IdleTimeout: time.Minute}, 2 * time.Minute}, "no session": {wait, "*/*", nil, 0}} {
-		synctest.Test(t, func(t *testing.T) {
-			demo, ended := newDemo(), make(chan error, 1)
-			demo.Methods["x"] = func(ctx context.Context, x *wire.Exchange) (any, error) { ended <- row.work(ctx, x); return nil, nil }
-			h := &wire.StreamableHandler{Handler: demo, Sessions: row.sessions}
-			defer h.Close()
-			v := visit(h, "POST", `{"jsonrpc":"2.0","id":1,"method":"x"}`, openSession(h, "2025-11-25"), "Accept: "+row.accept)
-			if synctest.Wait(); len(ended) > 0 {
-				t.Error(name, "ends while the client is there:", <-ended)
-			}
-			v.leave()
-			time.Sleep(row.ends)
-			if synctest.Wait(); len(ended) == 0 || <-ended == nil {
-				t.Error(name, "goes on without a client")
-			}
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan struct{})
+		h := &wire.StreamableHandler{Handler: wire.HandlerFunc(func(ctx context.Context, _ *wire.Exchange) (any, error) {
+			<-ctx.Done()
+			close(ended)
+			return nil, nil
+		})}
+		defer h.Close()
+		v := visit(h, "POST", `{"jsonrpc":"2.0","id":1,"method":"x"}`)
+		time.Sleep(time.Minute)
+		select {
+		case <-ended:
+			t.Error("it ends while the client is there")
+		default:
+		}
+		v.leave()
+		<-ended
+	})
 }
 
 // A client that closes its sending half looks like one that has gone. It gets no empty 200, but a status without a body, and nothing that
@@ -178,19 +127,18 @@ func TestHTTPModernHalfClosed(t *testing.T) {
 		}
 		return nil, nil
 	}))
-	mux := http.NewServeMux()
-	mux.Handle("/mcp", h)
-	mux.HandleFunc("/wrapped", func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(flushOnly{w}, r) })
-	server := httptest.NewServer(mux)
-	defer server.Close()
+	plain := httptest.NewServer(h)
+	defer plain.Close()
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(flushOnly{w}, r) }))
+	defer behind.Close()
 	for n := range 100 {
-		method, path := []string{"talk", "quiet"}[n%2], []string{"/mcp", "/wrapped"}[n/2%2]
+		method, server := []string{"talk", "quiet"}[n%2], []*httptest.Server{plain, behind}[n/2%2]
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		body := modernRequest(method, "")
-		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%s\r\nContent-Length: %d\r\n\r\n%s", path, strings.Join(modernLines(method), "\r\n"), len(body), body)
+		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%s\r\nContent-Length: %d\r\n\r\n%s", strings.Join(modernLines(method), "\r\n"), len(body), body)
 		in := bufio.NewReader(conn)
 		for line := ""; method == "talk" && !strings.Contains(line, "notifications/message"); {
 			if line, err = in.ReadString('\n'); err != nil {
@@ -216,8 +164,9 @@ func TestHTTPShutdown(t *testing.T) {
 	shared.CheckLeaks(t)
 	h := newHandler(t, newDemo())
 	server := httptest.NewServer(h)
+	defer server.Close()
 	server.Config.RegisterOnShutdown(h.Close)
-	idle := newWeb(t, server).open("2025-11-25", "{}").send("GET", "")
+	idle := newWeb(t, server).open().send("GET", "")
 	var closing sync.WaitGroup
 	for range 4 {
 		closing.Go(h.Close)
@@ -229,7 +178,6 @@ func TestHTTPShutdown(t *testing.T) {
 		t.Error(err)
 	}
 	closing.Wait()
-	server.Close()
 	new(wire.StreamableHandler).Close()
 	new(wire.SSEHandler).Close()
 }
@@ -259,17 +207,17 @@ func TestHTTPTimeouts(t *testing.T) {
 	server.Start()
 	defer server.Close()
 	defer h.Close()
-	c := newWeb(t, server).open("2025-11-25", "{}")
+	c := newWeb(t, server).open()
 	idle := c.events(c.send("GET", "")) // the header comes though there is nothing to say
 	counting := c.events(c.send("POST", shared.ToolCall(2, "count", `{"n":3,"delayMs":100}`)))
 	for n := 1; n <= 3; n++ {
-		if e := c.next(counting); !strings.Contains(string(e.Data), fmt.Sprintf(`"progress":%d,`, n)) {
+		if e := counting(); !strings.Contains(string(e.Data), fmt.Sprintf(`"progress":%d,`, n)) {
 			t.Fatal(e)
 		}
 	}
-	c.next(counting)
+	counting()
 	demo.Publish("notifications/resources/list_changed", nil)
-	c.next(idle)
+	idle()
 	for body, want := range map[string]int{`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"count","arguments":{"n":1,"delayMs":200}}}`: 200, `{"jsonrpc":"2.0","method":"notifications/slow"}`: 202} {
 		if status, text, _ := c.do("POST", body); status != want || status == 200 && !strings.Contains(text, "counted") {
 			t.Error(body, status, text)
@@ -341,22 +289,11 @@ func TestSSEStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		h := &wire.SSEHandler{Handler: &wire.Server{Methods: map[string]wire.HandlerFunc{
-			"soon": func(context.Context, *wire.Exchange) (any, error) {
-				time.Sleep(3 * time.Second)
-				return struct{}{}, nil
-			},
-			"stubborn": func(context.Context, *wire.Exchange) (any, error) { <-release; return struct{}{}, nil },
+			"soon":     func(context.Context, *wire.Exchange) (any, error) { time.Sleep(3 * time.Second); return nil, nil },
+			"stubborn": func(context.Context, *wire.Exchange) (any, error) { <-release; return nil, nil },
 		}}}
-		network := newMemoryNet()
-		server := &http.Server{Handler: h}
-		go func() { _ = server.Serve(network) }()
-		defer server.Close()
-		client := &http.Client{Transport: &http.Transport{DialContext: network.dial}}
-		defer client.CloseIdleConnections()
-		c := &wire.Client{Info: wire.Implementation{Name: "t", Version: "0"}}
-		if err := c.Connect(t.Context(), wire.SSEDialer{Client: client, URL: "http://127.0.0.1:8080/sse", MaxMessage: testLimit}); err != nil {
-			t.Fatal(err)
-		}
+		network := &http.Client{Transport: bubbleNet(t, h)}
+		c := dial(t, wire.SSEDialer{Client: network, URL: "http://127.0.0.1:8080/sse"}, &wire.Client{})
 		soon, stubborn := make(chan error, 1), make(chan error, 1)
 		go func() { soon <- c.Call(t.Context(), "soon", nil, nil) }()
 		go func() { stubborn <- c.Call(t.Context(), "stubborn", nil, nil) }()
@@ -373,7 +310,6 @@ func TestSSEStops(t *testing.T) {
 		if err := <-stubborn; err == nil {
 			t.Error("it succeeds after Close")
 		}
-		c.Close()
 	})
 }
 

@@ -1,17 +1,16 @@
 package library
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"interop/shared"
 	"interop/wire"
 	"log/slog"
 	"math"
 	"math/big"
-	"os"
-	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -88,28 +87,6 @@ func TestPipeCarriesBytes(t *testing.T) {
 	}
 }
 
-// What the child writes to stderr until it ends has reached the writer when Close returns.
-func TestCloseWaitsForStderr(t *testing.T) {
-	if _, err := os.Stat("/bin/sh"); err != nil {
-		t.Skip(err)
-	}
-	var stderr bytes.Buffer
-	conn, err := wire.CommandDialer{Command: func() *exec.Cmd {
-		cmd := exec.Command("/bin/sh", "-c", `read line; i=0; while [ $i -lt 1000 ]; do echo "line $i" >&2; i=$((i+1)); done; exit 3`)
-		cmd.Stderr = &stderr
-		return cmd
-	}, Grace: 10 * time.Second, MaxLine: testLimit}.Dial(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
-	if text := stderr.String(); strings.Count(text, "\n") != 1000 || !strings.HasSuffix(text, "line 999\n") {
-		t.Errorf("%d lines, the last %q", strings.Count(text, "\n"), text[max(0, len(text)-20):])
-	}
-}
-
 // One line, no HTML escapes, valid UTF-8, whatever goes in; and it decodes to what it was.
 func TestEncode(t *testing.T) {
 	encode := func(m *wire.Message) string { return string(wire.Payload{Messages: []*wire.Message{m}}.Append(nil)) }
@@ -181,20 +158,33 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// A panic costs one request, and its stack goes to the log and nowhere else.
+// A panic costs one request, and its stack goes to the log and nowhere else. So does a handler that ends its goroutine, as t.FailNow does. The
+// requests of a batch have one goroutine: those behind such a one get the error, too.
 func TestPanic(t *testing.T) {
 	var logged lockedBuffer
+	const failed = `{"jsonrpc":"2.0","id":%d,"error":{"code":-32603,"message":"Internal error"}}`
 	for name, h := range map[string]wire.HandlerFunc{
 		"handler": func(context.Context, *wire.Exchange) (any, error) { panic("secret") },
 		"result":  func(context.Context, *wire.Exchange) (any, error) { return explosive{}, nil },
 		"error":   func(context.Context, *wire.Exchange) (any, error) { return nil, (*explosive)(nil) },
 		"nil":     func(context.Context, *wire.Exchange) (any, error) { var e *wire.Error; return nil, e },
+		"exit":    func(context.Context, *wire.Exchange) (any, error) { runtime.Goexit(); return nil, nil },
 	} {
-		out, err := serveLines(t, h, slog.New(slog.NewTextHandler(&logged, nil)),
-			`{"jsonrpc":"2.0","method":"notifications/m"}`, `{"jsonrpc":"2.0","id":1,"method":"m"}`, `{"jsonrpc":"2.0","id":2,"method":"m"}`)
-		slices.Sort(out)
-		if want := `{"jsonrpc":"2.0","id":%d,"error":{"code":-32603,"message":"Internal error"}}`; err != nil || !slices.Equal(out, []string{fmt.Sprintf(want, 1), fmt.Sprintf(want, 2)}) {
-			t.Errorf("%s: %q, %v", name, out, err)
+		server := &wire.Server{Methods: map[string]wire.HandlerFunc{"m": h}}
+		if name != "exit" {
+			server.Methods["notifications/m"] = h
+		}
+		out, err := serveLines(t, server, slog.New(slog.NewTextHandler(&logged, nil)), shared.InitializeLine("2025-03-26"),
+			`{"jsonrpc":"2.0","method":"notifications/m"}`, `{"jsonrpc":"2.0","id":1,"method":"m"}`, `[{"jsonrpc":"2.0","id":2,"method":"m"}]`,
+			`[{"jsonrpc":"2.0","id":3,"method":"m"},{"jsonrpc":"2.0","id":4,"method":"ping"}]`, `{"jsonrpc":"2.0","id":5,"method":"ping"}`)
+		text := strings.Join(out, "\n")
+		for id := range 3 {
+			if want := fmt.Sprintf(failed, id+1); !strings.Contains(text, want) {
+				t.Errorf("%s: %s in %s, %v", name, want, text, err)
+			}
+		}
+		if !strings.Contains(text, "["+fmt.Sprintf(failed, 2)+"]\n") || !strings.Contains(text, `"id":5,"result":{}`) || strings.Contains(text, `"id":4,"error"`) != (name == "exit") {
+			t.Errorf("%s: %s", name, text)
 		}
 	}
 	if strings.Count(logged.String(), "secret") < 3 || !strings.Contains(logged.String(), "goroutine") {

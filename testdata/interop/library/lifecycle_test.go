@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"interop/shared"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,15 +17,6 @@ import (
 
 	"interop/wire"
 )
-
-// pipeTo returns a Dialer that connects to a handler in memory.
-func pipeTo(h wire.Handler) wire.Dialer {
-	return wire.DialerFunc(func(context.Context) (wire.Conn, error) {
-		ours, theirs := wire.Pipe()
-		go wire.Serve(context.Background(), theirs, h, nil)
-		return ours, nil
-	})
-}
 
 // dyingConn ends as soon as the handshake is over.
 type dyingConn struct{ wire.Conn }
@@ -42,23 +35,23 @@ func TestServerThatDiesAfterTheHandshake(t *testing.T) {
 	for _, stays := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			dials := 0
-			c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
-			dial := wire.DialerFunc(func(context.Context) (wire.Conn, error) {
+			c := &wire.Client{Info: shared.Me, Versions: []string{"2025-11-25"}}
+			server := pipeTo(t, &wire.Server{})
+			dying := wire.DialerFunc(func(context.Context) (wire.Conn, error) {
 				dials++
-				conn, err := pipeTo(&wire.Server{}).Dial(t.Context())
+				conn, err := server.Dial(t.Context())
 				if stays && dials == 4 {
 					return conn, err
 				}
 				return dyingConn{conn}, err
 			})
-			if err := c.Connect(t.Context(), dial); dials != 4 || errors.Is(err, wire.ErrClosed) == stays {
+			if err := c.Connect(t.Context(), dying); dials != 4 || errors.Is(err, wire.ErrClosed) == stays {
 				t.Errorf("Connect: %v after %d connections", err, dials)
 			}
 			if err := c.Call(t.Context(), "ping", nil, nil); errors.Is(err, wire.ErrClosed) == stays || !stays && dials != 8 {
 				t.Errorf("Call: %v after %d connections", err, dials)
 			}
 			c.Close()
-			time.Sleep(time.Minute)
 		})
 	}
 }
@@ -86,19 +79,15 @@ func (c slowToClose) Close() error {
 func TestCloseWaitsForAllConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var closed []*atomic.Bool
-		server := &wire.Server{Methods: map[string]wire.HandlerFunc{"wait": func(ctx context.Context, _ *wire.Exchange) (any, error) {
+		server := pipeTo(t, &wire.Server{Methods: map[string]wire.HandlerFunc{"wait": func(ctx context.Context, _ *wire.Exchange) (any, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
-		}}}
-		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
-		err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) {
+		}}})
+		c := dial(t, wire.DialerFunc(func(context.Context) (wire.Conn, error) {
 			closed = append(closed, new(atomic.Bool))
-			conn, err := pipeTo(server).Dial(t.Context())
+			conn, err := server.Dial(t.Context())
 			return slowToClose{conn, closed[len(closed)-1]}, err
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		}), &wire.Client{Versions: []string{"2025-11-25"}})
 		waiting := make(chan error)
 		go func() { waiting <- c.Call(t.Context(), "wait", nil, nil) }()
 		synctest.Wait()
@@ -114,7 +103,6 @@ func TestCloseWaitsForAllConnections(t *testing.T) {
 		if err := <-waiting; !errors.Is(err, wire.ErrClosed) {
 			t.Error("the call on the old connection:", err)
 		}
-		time.Sleep(time.Minute)
 	})
 }
 
@@ -122,13 +110,14 @@ func TestCloseWaitsForAllConnections(t *testing.T) {
 func TestAttemptOutlivesItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := 0
-		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
+		c := &wire.Client{Info: shared.Me, Versions: []string{"2025-11-25"}}
+		server := pipeTo(t, &wire.Server{})
 		err := c.Connect(t.Context(), wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
 			dials++
 			if time.Sleep(10 * time.Second); dials == 1 {
 				return nil, errors.New("not yet")
 			}
-			return pipeTo(&wire.Server{}).Dial(ctx)
+			return server.Dial(ctx)
 		}))
 		if err == nil {
 			t.Fatal("it is connected")
@@ -148,26 +137,38 @@ func TestAttemptOutlivesItsCall(t *testing.T) {
 			t.Errorf("%d connections", dials)
 		}
 		c.Close()
-		time.Sleep(time.Minute) // until the server has ended, too
 	})
 }
 
-// A call in the handler of a notification fails, and says what to do. A goroutine that the handler starts may call with its context.
-func TestCallOfAClientInANotification(t *testing.T) {
+// The reader waits for the handler of a notification, so a call there would wait for ever. It fails, and says what to do: a goroutine that
+// the handler starts may call with its context.
+func TestCallInANotification(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := &wire.Server{}
-		server.AnnounceChanges()
-		wire.AddTool(server, wire.Tool{Name: "t"}, noTool)
-		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
+		var calls func(ctx context.Context, method string, params, result any) error
 		direct, later := make(chan error, 1), make(chan error, 1)
-		c.Handlers = map[string]wire.HandlerFunc{"notifications/tools/list_changed": func(ctx context.Context, _ *wire.Exchange) (any, error) {
-			direct <- c.Call(ctx, "ping", nil, nil)
-			go func() { later <- c.Call(ctx, "ping", nil, nil) }()
+		handler := wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+			call := calls
+			if call == nil {
+				call = x.Call
+			}
+			direct <- call(ctx, "ping", nil, nil)
+			go func() { later <- call(ctx, "ping", nil, nil) }()
 			return nil, nil
-		}}
-		if err := c.Connect(t.Context(), pipeTo(server)); err != nil {
-			t.Fatal(err)
+		})
+		ours, theirs := wire.Pipe()
+		peer, other := wire.OpenConn(t.Context(), ours, handler, nil), wire.OpenConn(t.Context(), theirs, nil, nil)
+		defer peer.Close()
+		defer other.Close()
+		began := time.Now()
+		_ = other.Notify(t.Context(), "n", nil)
+		if err := <-direct; err == nil || !strings.Contains(err.Error(), "nothing is read before it returns") || time.Since(began) > 0 {
+			t.Error(err, time.Since(began))
 		}
+		<-later
+		server := newServer()
+		wire.AddTool(server, wire.Tool{Name: "t"}, noTool)
+		c := connect(t, server, &wire.Client{Versions: []string{"2025-11-25"}, Handler: handler})
+		calls = c.Call
 		synctest.Wait()
 		server.RemoveTool("t")
 		if err := <-direct; err == nil || !strings.Contains(err.Error(), "start a goroutine") {
@@ -176,8 +177,6 @@ func TestCallOfAClientInANotification(t *testing.T) {
 		if err := <-later; err != nil {
 			t.Error(err)
 		}
-		c.Close()
-		time.Sleep(time.Minute)
 	})
 }
 
@@ -222,25 +221,27 @@ func TestMemoryOfOddRequests(t *testing.T) {
 
 // Nothing that a program has not offered is served, and what it has offered is served from the first request on.
 func TestEnteredByUse(t *testing.T) {
-	ask := []string{"logging/setLevel", "resources/subscribe", "resources/list", "prompts/list", "subscriptions/listen", "completion/complete"}
-	server := &wire.Server{}
-	wire.AddTool(server, wire.Tool{Name: "t"}, noTool)
-	for _, method := range ask {
-		for _, version := range []string{"2025-11-25", "2026-07-28"} {
-			if got := answered(t, server, version, method, `"level":"info","uri":"a:b","notifications":{}`); !strings.Contains(got, "-32601") {
-				t.Errorf("%s, %s: %s", version, method, got)
+	ask := []string{"logging/setLevel", "resources/subscribe", "resources/list", "prompts/list", "subscriptions/listen", "completion/complete", "tools/list"}
+	const params = `"level":"info","uri":"a:b","notifications":{}`
+	none, tool, resources := &wire.Server{}, &wire.Server{}, &wire.Server{Capabilities: map[string]any{"resources": json.RawMessage(`{"subscribe":true}`)}}
+	wire.AddTool(tool, wire.Tool{Name: "t"}, noTool)
+	resources.OfferLogging()
+	resources.AnnounceChanges()
+	for server, offered := range map[*wire.Server][]string{none: nil, tool: ask[6:], resources: ask[:3]} {
+		for _, method := range ask {
+			got := answered(t, server, "2025-11-25", method, params)
+			if isOffered := slices.Contains(offered, method); strings.HasPrefix(got, `"result"`) != isOffered || strings.Contains(got, "-32601") == isOffered {
+				t.Errorf("%s: %s", method, got)
+			}
+			if got := answered(t, server, "2026-07-28", method, params); server != resources && !slices.Contains(offered, method) && !strings.Contains(got, "-32601") {
+				t.Errorf("%s, modern: %s", method, got)
 			}
 		}
 	}
-	server = &wire.Server{Capabilities: map[string]any{"resources": json.RawMessage(`{"subscribe":true}`)}}
-	server.OfferLogging()
-	server.AnnounceChanges()
-	for _, method := range ask[:3] {
-		if got := answered(t, server, "2025-11-25", method, `"level":"info","uri":"a:b"`); !strings.HasPrefix(got, `"result"`) {
-			t.Errorf("%s: %s", method, got)
-		}
+	resources.Publish("notifications/resources/updated", map[string]string{"uri": "a:b"})
+	if got := converse(t, none, shared.InitializeLine("2025-11-25"), modernRequest("server/discover", "")); strings.Count(strings.Join(got, ""), `"capabilities":{}`) != 2 {
+		t.Error("a server without capabilities:", got)
 	}
-	server.Publish("notifications/resources/updated", map[string]string{"uri": "a:b"})
 }
 
 // unsentAnswers is a Conn that cannot send the answers to the questions of a modern server.
@@ -260,17 +261,13 @@ func TestLaterRoundIsNotUnsent(t *testing.T) {
 		calls++
 		return wire.InputRequired{Requests: map[string]wire.InputRequest{"r": {Method: "roots/list"}}}, nil
 	})
-	c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Handlers: map[string]wire.HandlerFunc{
-		"roots/list": func(context.Context, *wire.Exchange) (any, error) { asked++; return wire.RootsResult{}, nil }}}
-	defer c.Close()
-	err := c.Connect(t.Context(), wire.DialerFunc(func(context.Context) (wire.Conn, error) {
-		conn, err := pipeTo(server).Dial(t.Context())
+	pipe := pipeTo(t, server)
+	c := dial(t, wire.DialerFunc(func(context.Context) (wire.Conn, error) {
+		conn, err := pipe.Dial(t.Context())
 		return unsentAnswers{conn}, err
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = c.Call(t.Context(), "tools/call", wire.CallToolParams{Name: "ask"}, nil)
+	}), &wire.Client{Handlers: map[string]wire.HandlerFunc{
+		"roots/list": func(context.Context, *wire.Exchange) (any, error) { asked++; return wire.RootsResult{}, nil }}})
+	_, err := callTool(t, c, "ask")
 	if err == nil || errors.Is(err, wire.ErrNotSent) || asked != 1 || calls != 1 {
 		t.Errorf("%v; asked %d times, called %d times", err, asked, calls)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"interop/wire"
+	"io"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -20,20 +21,6 @@ func TestLogsAreBrief(t *testing.T) {
 	long := strings.Repeat("x", 7000)
 	const esc = `\u001b[2J`
 	logged := &plainLog{seen: map[string]bool{}}
-	converse := func(h wire.Handler, client bool, lines ...string) {
-		ours, theirs := bytePipe(t)
-		var p *wire.Peer
-		if client {
-			p = wire.Open(t.Context(), ours, h, slog.New(logged))
-			defer p.Close()
-		} else {
-			go wire.Serve(t.Context(), ours, h, slog.New(logged))
-		}
-		for _, line := range append(lines, ping) {
-			fmt.Fprintln(theirs, line)
-		}
-		readLine(t, theirs)
-	}
 	fails := wire.HandlerFunc(func(_ context.Context, x *wire.Exchange) (any, error) {
 		switch {
 		case strings.HasPrefix(x.Request.Method, "panic"):
@@ -46,12 +33,16 @@ func TestLogsAreBrief(t *testing.T) {
 	lines := []string{`{"jsonrpc":"2.0","method":"notifications/` + esc + long + `"}`, `{"jsonrpc":"2.0","method":"panic` + esc + long + `"}`,
 		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"` + esc + long + `"}}`,
 		`{"jsonrpc":"2.0","id":"` + esc + long + `","result":{}}`, `{"jsonrpc":"2.0","error":{"code":1,"message":"` + esc + long + `"}}`}
-	converse(fails, false, lines...)
-	converse(fails, true, lines...)
+	_, _ = serveLines(t, fails, slog.New(logged), lines...)
+	in, said := io.Pipe()
+	peer := wire.Open(t.Context(), wire.NewLineConn(in, io.Discard, 0, in.Close), fails, slog.New(logged))
+	fmt.Fprintln(said, strings.Join(append(lines, ping), "\n")) // returns when all is read
+	peer.Close()
 	h := newHandler(t, newDemo())
 	h.Log = slog.New(logged)
+	visit(h, "M"+long, "").answered()
+	visit(h, "POST", ping, "Origin: http://evil.example").answered()
 	c := serveWeb(t, h)
-	c.do("M"+long, "")
 	c.url += "/%1b" + long
 	c.do("POST", ping, "Origin: http://evil.example")
 	for _, msg := range []string{"notification not handled", "panic in a handler", "progress of nothing that we wait for", "dropped a response",

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"interop/shared"
 	"interop/wire"
 	"log/slog"
@@ -49,23 +48,18 @@ func TestListenForgetsWhatEnds(t *testing.T) {
 		var mu sync.Mutex
 		var sent []string
 		server := newDemo()
-		h := wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
-			if strings.HasPrefix(x.Request.Method, "resources/") {
-				var p wire.ResourceParams
-				_ = x.Bind(&p)
+		c := connect(t, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+			if method, ok := strings.CutPrefix(x.Request.Method, "resources/"); ok {
+				uri := text(x.Request.Params, "uri")
 				mu.Lock()
-				sent = append(sent, fmt.Sprint(strings.TrimPrefix(x.Request.Method, "resources/"), " ", p.URI))
+				sent = append(sent, method+" "+uri)
 				mu.Unlock()
-				if p.URI == "note:///slow" {
+				if uri == "note:///slow" {
 					time.Sleep(time.Minute)
 				}
 			}
 			return server.Handle(ctx, x)
-		})
-		c := &wire.Client{Info: wire.Implementation{Name: "c", Version: "1"}, Versions: []string{"2025-11-25"}}
-		if err := c.Connect(t.Context(), pipeTo(h)); err != nil {
-			t.Fatal(err)
-		}
+		}), &wire.Client{Versions: []string{"2025-11-25"}})
 		listen := func(uri string) (stop func()) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
@@ -80,8 +74,7 @@ func TestListenForgetsWhatEnds(t *testing.T) {
 		again := listen("note:///a")
 		again()
 		slow()
-		c.Close()
-		time.Sleep(time.Minute) // until the server has ended, too
+		time.Sleep(2 * time.Minute) // until all is handled
 		mu.Lock()
 		defer mu.Unlock()
 		want := []string{"subscribe note:///a", "subscribe note:///slow", "unsubscribe note:///slow"}
@@ -151,17 +144,13 @@ func TestMistakesInAModernCall(t *testing.T) {
 		return need, nil
 	}
 	server := &wire.Server{Capabilities: map[string]any{"tools": struct{}{}, "prompts": struct{}{}, "resources": struct{}{}}, Methods: map[string]wire.HandlerFunc{"tools/call": asks, "prompts/get": asks, "resources/read": asks}}
-	c := &wire.Client{Info: wire.Implementation{Name: "student", Version: "1.0"}, Capabilities: map[string]any{"roots": struct{}{}}, Handler: wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+	c := connect(t, server, &wire.Client{Capabilities: map[string]any{"roots": struct{}{}}, Handler: wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
 		if x.Request.Method == "roots/list" {
 			related <- x.Notify(ctx, "m", nil)
 			return nil, errors.New("no roots today")
 		}
 		return nil, nil
-	})}
-	defer c.Close()
-	if err := c.Connect(ctx, pipeTo(server)); err != nil {
-		t.Fatal(err)
-	}
+	})})
 	for want, err := range map[string]error{
 		"asked 16 times for input":      c.Call(ctx, "tools/call", map[string]any{"name": "a"}, nil),
 		"roots/list: no roots today":    c.Call(ctx, "prompts/get", map[string]any{"name": "a"}, nil),
@@ -195,14 +184,7 @@ func TestHandlerIsRequired(t *testing.T) {
 		"SSEHandler.Handler is nil":        &wire.SSEHandler{},
 	} {
 		for range 2 {
-			func() {
-				defer func() {
-					if reason := recover(); reason != want {
-						t.Errorf("%v, want %s", reason, want)
-					}
-				}()
-				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(ping)))
-			}()
+			panics(t, want, func() { h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(ping))) })
 		}
 	}
 }

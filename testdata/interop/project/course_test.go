@@ -83,17 +83,26 @@ func TestDocumentsAreFormatted(t *testing.T) {
 func TestGoroutinesAndLocksAreListed(t *testing.T) {
 	text := documents(t)["testdata/cases/README.md"]
 	var goroutines, locks []string
+	mutexes := 0
 	for name, file := range parsed(t) {
 		for _, d := range file.Decls {
-			switch d := d.(type) {
-			case *ast.FuncDecl:
+			if d, ok := d.(*ast.FuncDecl); ok {
 				for range starts(d) {
 					goroutines = append(goroutines, name+": "+functionName(d))
 				}
-			case *ast.GenDecl:
-				locks = append(locks, mutexes(name, d)...)
 			}
 		}
+		mutexes += inFiles(t, name, `(?m)^[^/\n]*\bsync\.(RW)?Mutex\b`, func(string, string) {})
+	}
+	for name, d := range declaredTypes(t) {
+		for field, kind := range d.fields {
+			if kind == "sync.Mutex" || kind == "sync.RWMutex" {
+				locks = append(locks, d.file+": "+name+"."+field)
+			}
+		}
+	}
+	if mutexes != len(locks) {
+		t.Errorf("%d mutexes, %d of them are fields of types", mutexes, len(locks))
 	}
 	sameRows(t, "started in", text, goroutines)
 	sameRows(t, "lock", text, locks)
@@ -120,33 +129,6 @@ func functionName(d *ast.FuncDecl) string {
 		return d.Name.Name
 	}
 	return receiverOf(d) + "." + d.Name.Name
-}
-
-// mutexes returns the fields and variables of a declaration that are mutexes.
-func mutexes(file string, d *ast.GenDecl) (found []string) {
-	for _, spec := range d.Specs {
-		switch spec := spec.(type) {
-		case *ast.TypeSpec:
-			ast.Inspect(spec.Type, func(n ast.Node) bool {
-				if field, ok := n.(*ast.Field); ok && isMutex(field.Type) {
-					for _, name := range field.Names {
-						found = append(found, file+": "+spec.Name.Name+"."+name.Name)
-					}
-				}
-				return true
-			})
-		case *ast.ValueSpec:
-			if isMutex(spec.Type) {
-				found = append(found, file+": "+spec.Names[0].Name)
-			}
-		}
-	}
-	return found
-}
-
-func isMutex(e ast.Expr) bool {
-	s, ok := e.(*ast.SelectorExpr)
-	return ok && (s.Sel.Name == "Mutex" || s.Sel.Name == "RWMutex")
 }
 
 // sameRows compares what is in the sources with the table of a text whose first column has this name. A row begins with a file and a

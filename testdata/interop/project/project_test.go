@@ -3,14 +3,13 @@
 package project
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"interop/wire"
-	"io"
 	"maps"
 	"net"
 	"net/url"
@@ -53,22 +52,23 @@ func TestRequirements(t *testing.T) {
 	seen, rows := map[string]bool{}, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 	for _, line := range rows[1:] {
 		columns := strings.Split(line, "\t")
-		if len(columns) != 6 || slices.Contains(columns, "") || seen[columns[0]] {
-			t.Errorf("not six columns, or there twice: %s", line)
+		if len(columns) != 5 || slices.Contains(columns, "") || seen[columns[0]+columns[2]] {
+			t.Errorf("not five columns, or there twice: %s", line)
 			continue
 		}
-		seen[columns[0]] = true
-		for version := range strings.SplitSeq(columns[1], "..") {
+		revisions, level, requirement := columns[0], columns[1], columns[2]
+		seen[revisions+requirement] = true
+		for version := range strings.SplitSeq(revisions, "..") {
 			if !slices.ContainsFunc(wire.Revisions, func(r wire.Revision) bool { return r.Version == version }) {
-				t.Errorf("%s: no revision: %s", columns[0], version)
+				t.Errorf("%s: no revision: %s", requirement, version)
 			}
 		}
-		if !slices.Contains([]string{"MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY"}, columns[2]) {
-			t.Errorf("%s: no level: %s", columns[0], columns[2])
+		if !slices.Contains([]string{"MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY"}, level) {
+			t.Errorf("%s: no level: %s", requirement, level)
 		}
-		for proof := range strings.SplitSeq(columns[5], "; ") {
+		for proof := range strings.SplitSeq(columns[4], "; ") {
 			if !proofs.show(proof) && !peers.show(strings.TrimPrefix(proof, "interop ")) {
-				t.Errorf("%s: there is no %s", columns[0], proof)
+				t.Errorf("%s: there is no %s", requirement, proof)
 			}
 		}
 	}
@@ -270,41 +270,52 @@ func parsed(t *testing.T) map[string]*ast.File {
 	return files
 }
 
-// methodsOf returns the methods of a file.
-func methodsOf(file *ast.File) (methods []*ast.FuncDecl) {
-	for _, d := range file.Decls {
-		if d, ok := d.(*ast.FuncDecl); ok && d.Recv != nil {
-			methods = append(methods, d)
-		}
-	}
-	return methods
+// declared is what belongs to a type: where its methods and fields stand, by their names.
+type declared struct {
+	file    string
+	methods map[string]string // the file of each
+	fields  map[string]string // the type of each
 }
 
-// typesOf returns the types of a file.
-func typesOf(file *ast.File) (types []*ast.TypeSpec) {
-	ast.Inspect(file, func(n ast.Node) bool {
-		if spec, ok := n.(*ast.TypeSpec); ok {
-			types = append(types, spec)
+// declaredTypes returns the types of the library, by their names.
+func declaredTypes(t *testing.T) map[string]*declared {
+	all := map[string]*declared{}
+	of := func(name string) *declared {
+		if all[name] == nil {
+			all[name] = &declared{methods: map[string]string{}, fields: map[string]string{}}
 		}
-		return true
-	})
-	return types
+		return all[name]
+	}
+	for name, file := range parsed(t) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if n.Recv != nil {
+					of(receiverOf(n)).methods[n.Name.Name] = name
+				}
+			case *ast.TypeSpec:
+				of(n.Name.Name).file = name
+				if s, ok := n.Type.(*ast.StructType); ok {
+					for _, field := range s.Fields.List {
+						for _, f := range field.Names {
+							of(n.Name.Name).fields[f.Name] = types.ExprString(field.Type)
+						}
+					}
+				}
+			}
+			return true
+		})
+	}
+	return all
 }
 
 // Methods that are called through an interface, such as Is of an error, stand in the file of their type. If one stood in another, a copy without
 // that file would compile, and behave in another way.
 func TestMethodsStandWithTheirType(t *testing.T) {
-	throughInterface := []string{"Is", "As", "Unwrap", "Error", "String", "MarshalJSON", "UnmarshalJSON", "ServeHTTP", "Handle", "Dial", "Read", "Write", "Close"}
-	files, home := parsed(t), map[string]string{}
-	for name, file := range files {
-		for _, spec := range typesOf(file) {
-			home[spec.Name.Name] = name
-		}
-	}
-	for name, file := range files {
-		for _, d := range methodsOf(file) {
-			if slices.Contains(throughInterface, d.Name.Name) && home[receiverOf(d)] != name {
-				t.Errorf("%s has a method %s in %s; the type stands in %s", receiverOf(d), d.Name.Name, name, home[receiverOf(d)])
+	for name, d := range declaredTypes(t) {
+		for _, method := range []string{"Is", "As", "Unwrap", "Error", "String", "MarshalJSON", "UnmarshalJSON", "ServeHTTP", "Handle", "Dial", "Read", "Write", "Close"} {
+			if file := d.methods[method]; file != "" && file != d.file {
+				t.Errorf("%s has a method %s in %s; the type stands in %s", name, method, file, d.file)
 			}
 		}
 	}
@@ -312,33 +323,18 @@ func TestMethodsStandWithTheirType(t *testing.T) {
 
 // The course and the other documents name methods and fields of the code, such as `Peer.dispatch`. Each of them is there.
 func TestCourseNamesWhatIsThere(t *testing.T) {
-	members := map[string][]string{} // by type
-	for _, file := range parsed(t) {
-		for _, d := range methodsOf(file) {
-			members[receiverOf(d)] = append(members[receiverOf(d)], d.Name.Name)
-		}
-		for _, spec := range typesOf(file) {
-			s, ok := spec.Type.(*ast.StructType)
-			if !ok {
-				continue
-			}
-			for _, field := range s.Fields.List {
-				for _, name := range field.Names {
-					members[spec.Name.Name] = append(members[spec.Name.Name], name.Name)
-				}
-			}
-		}
-	}
-	found := 0
+	known, found := declaredTypes(t), 0
 	for path, text := range documents(t) {
 		if path == "testdata/CHANGES.md" || path == "testdata/interop/README.md" { // they name what was there once
 			continue
 		}
 		for _, match := range regexp.MustCompile("`([A-Za-z]+)\\.([A-Za-z]+)`").FindAllStringSubmatch(text, -1) {
-			known, isType := members[match[1]]
-			if isType && !slices.Contains(known, match[2]) {
+			d, name := known[match[1]], match[2]
+			switch {
+			case d == nil: // a package, or a name of Go
+			case d.methods[name] == "" && d.fields[name] == "":
 				t.Errorf("%s names %s, which is not there", path, match[0])
-			} else if isType {
+			default:
 				found++
 			}
 		}
@@ -350,14 +346,9 @@ func TestCourseNamesWhatIsThere(t *testing.T) {
 
 // receiverOf returns the name of the type of a method.
 func receiverOf(d *ast.FuncDecl) string {
-	receiver := d.Recv.List[0].Type
-	if pointer, ok := receiver.(*ast.StarExpr); ok {
-		receiver = pointer.X
-	}
-	if generic, ok := receiver.(*ast.IndexExpr); ok {
-		receiver = generic.X
-	}
-	return receiver.(*ast.Ident).Name
+	name := strings.TrimPrefix(types.ExprString(d.Recv.List[0].Type), "*")
+	name, _, _ = strings.Cut(name, "[") // of a generic type
+	return name
 }
 
 // main.go uses only exported names of the library: as a package of its own, it compiles.
@@ -395,9 +386,12 @@ func TestReadme(t *testing.T) {
 			if len(steps) < atLeast {
 				t.Errorf("%d steps", len(steps))
 			}
-			sh := newShell(t)
+			var script strings.Builder
 			for _, step := range steps {
-				sh.check(t, step)
+				script.WriteString(step.commands + "\n")
+			}
+			retries := strings.Count(script.String(), "go run . call") * 4 // where compiling takes more than five seconds, it falls back to an older revision
+			for ; !follow(t, steps, retries == 0) && retries > 0; retries-- {
 			}
 		})
 	}
@@ -425,51 +419,39 @@ func stepsOf(t *testing.T, document string) (steps []step) {
 	return steps
 }
 
-// shell is a shell that is told one step after another.
-type shell struct {
-	in      io.Writer
-	out     *bufio.Reader
-	first   string // the program testdata/first
-	address string // where that listens, in place of 127.0.0.1:8080
-}
-
-func newShell(t *testing.T) *shell {
-	sh := &shell{first: filepath.Join(t.TempDir(), "first.exe")}
-	goCommand(t, ".", runtime.GOOS, "build", "-o", sh.first, "./testdata/first")
+// follow gives steps to one shell, and reports whether each prints what it should. The program testdata/first is built already. What the reader
+// starts in another terminal runs in the background.
+func follow(t *testing.T, steps []step, isLast bool) (ok bool) {
+	const mark = "\nend of step\n"
+	first := filepath.Join(t.TempDir(), "first.exe")
+	goCommand(t, ".", runtime.GOOS, "build", "-o", first, "./testdata/first")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	sh.address = listener.Addr().String()
+	address := listener.Addr().String()
 	listener.Close()
-	bash := exec.Command("bash")
-	in, _ := bash.StdinPipe()
-	out, _ := bash.StdoutPipe()
-	sh.in, sh.out = in, bufio.NewReader(out)
-	if err := bash.Start(); err != nil {
-		t.Fatal(err)
-	}
-	fmt.Fprintln(in, "trap 'kill $(jobs -p) 2>/dev/null' EXIT") // also where a step fails
-	t.Cleanup(func() {
-		in.Close()
-		if err := bash.Wait(); err != nil {
-			t.Error(err)
+	script := "trap 'kill $(jobs -p) 2>/dev/null' EXIT\n"
+	for _, step := range steps {
+		commands := strings.NewReplacer("go run ./testdata/first", first, "127.0.0.1:8080", address).Replace(strings.TrimSuffix(step.commands, "\n"))
+		if strings.HasPrefix(commands, first+" -http") {
+			commands += " 2>/dev/null & until curl -s " + address + " >/dev/null; do sleep 0.1; done"
 		}
-	})
-	return sh
-}
-
-func (sh *shell) run(t *testing.T, commands string) string {
-	const mark = "end of step\n"
-	fmt.Fprintf(sh.in, "%s\necho; echo %s", commands, mark)
-	got := ""
-	for !strings.HasSuffix(got, "\n"+mark) {
-		line, err := sh.out.ReadString('\n')
-		if got += strings.ReplaceAll(line, "\r", ""); err != nil {
-			t.Fatal(err, got)
+		script += commands + "\necho; echo end of step\n"
+	}
+	out, err := exec.Command("bash", "-c", script).Output()
+	printed := strings.Split(strings.ReplaceAll(string(out), "\r", ""), mark)
+	if err != nil || len(printed) != len(steps)+1 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	ok = true
+	for i, step := range steps {
+		got, want := withoutRandom(printed[i]), withoutRandom(step.want)
+		if ok = ok && got == want; got != want && isLast {
+			t.Errorf("%s\ngot\n%s\nwant\n%s", step.commands, got, want)
 		}
 	}
-	return withoutRandom(strings.TrimSuffix(got, mark))
+	return ok
 }
 
 // withoutRandom returns a text without what differs each time.
@@ -477,25 +459,6 @@ func withoutRandom(text string) string {
 	text = regexp.MustCompile(`(?m)^Mcp-Session-Id: [A-Z2-7]{26}$`).ReplaceAllString(text, "Mcp-Session-Id: ID")
 	text = regexp.MustCompile(`(?m)^id: [0-9a-f]{8}\.`).ReplaceAllString(text, "id: TAG.")
 	return strings.TrimSpace(regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(text, "127.0.0.1:PORT"))
-}
-
-// check runs a step. The program testdata/first is built already. What the reader starts in another terminal runs in the background.
-func (sh *shell) check(t *testing.T, step step) {
-	commands := strings.NewReplacer("go run ./testdata/first", sh.first, "127.0.0.1:8080", sh.address).Replace(step.commands)
-	if strings.HasPrefix(commands, sh.first+" -http") {
-		commands += " 2>/dev/null & until curl -s " + sh.address + " >/dev/null; do sleep 0.1; done"
-	}
-	got, want := sh.run(t, commands), withoutRandom(step.want)
-	if strings.Contains(commands, "go run . call") { // where compiling takes more than five seconds, it falls back to an older revision
-		for tries := 0; got != want && tries < 4; tries++ {
-			got = sh.run(t, commands)
-		}
-	}
-	if got != want {
-		t.Errorf("%s\ngot\n%s\nwant\n%s", commands, got, want)
-	}
-	line, _, _ := strings.Cut(step.commands, "\n")
-	t.Log(line)
 }
 
 // inFiles calls f for what a pattern finds in files, and returns how often that was.
