@@ -3,7 +3,6 @@
 package library
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -33,10 +32,6 @@ func readEvents(r io.Reader, limit int) (events []wire.Event, err error) {
 	}
 	return events, nil
 }
-
-// everything declares all that MCP has.
-var everything = map[string]any{"completions": struct{}{}, "logging": struct{}{}, "prompts": struct{}{}, "tools": struct{}{},
-	"resources": map[string]bool{"subscribe": true}}
 
 const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 
@@ -107,10 +102,14 @@ func dialled(network http.RoundTripper) wire.Dialer {
 
 // bubbleNet serves h on a network in memory, so that the two can talk in a synctest bubble.
 func bubbleNet(t *testing.T, h http.Handler) *http.Transport {
-	network := newMemoryNet()
+	network := make(memoryNet)
 	server := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
 	go func() { _ = server.Serve(network) }()
-	transport := &http.Transport{DialContext: network.dial}
+	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		here, there := net.Pipe()
+		network <- there
+		return here, nil
+	}}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		_ = server.Close()
@@ -118,41 +117,19 @@ func bubbleNet(t *testing.T, h http.Handler) *http.Transport {
 	return transport
 }
 
-// memoryNet is a network of one listener, in memory; its connections come to a loopback address.
-type memoryNet struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	close  func()
-}
+// memoryNet is a net.Listener of connections in memory.
+type memoryNet chan net.Conn
 
-func newMemoryNet() *memoryNet {
-	n := &memoryNet{conns: make(chan net.Conn), closed: make(chan struct{})}
-	n.close = sync.OnceFunc(func() { close(n.closed) })
-	return n
-}
-
-func (n *memoryNet) Accept() (net.Conn, error) {
-	select {
-	case c := <-n.conns:
-		return c, nil
-	case <-n.closed:
-		return nil, net.ErrClosed
+func (n memoryNet) Accept() (net.Conn, error) {
+	if conn, ok := <-n; ok {
+		return conn, nil
 	}
+	return nil, net.ErrClosed
 }
 
-func (n *memoryNet) Close() error { n.close(); return nil }
+func (n memoryNet) Close() error { close(n); return nil }
 
-func (n *memoryNet) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080} }
-
-func (n *memoryNet) dial(context.Context, string, string) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case n.conns <- there:
-		return here, nil
-	case <-n.closed:
-		return nil, net.ErrClosed
-	}
-}
+func (n memoryNet) Addr() net.Addr { return &net.TCPAddr{} }
 
 const testLimit = 4 << 20
 
@@ -390,51 +367,6 @@ func value(object []byte, path ...string) json.RawMessage {
 		object = members[name]
 	}
 	return object
-}
-
-// listener has subscribed on a line Conn. What it is told waits until it reads.
-type listener struct {
-	in     *io.PipeWriter
-	out    *bufio.Reader
-	served chan error
-}
-
-func listenTo(t *testing.T, server wire.Handler, filter string) *listener {
-	t.Helper()
-	in, theirOut := io.Pipe()
-	theirIn, out := io.Pipe()
-	l := &listener{theirOut, bufio.NewReader(theirIn), make(chan error, 1)}
-	go func() { l.served <- wire.Serve(t.Context(), wire.NewLineConn(in, out, 0, in.Close), server, nil) }()
-	fmt.Fprintln(l.in, modernRequest("subscriptions/listen", `"notifications":`+filter))
-	if line := l.next(t); !strings.Contains(line, "acknowledged") {
-		t.Fatal(line)
-	}
-	return l
-}
-
-func (l *listener) next(t *testing.T) string {
-	t.Helper()
-	line, err := l.out.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return line
-}
-
-// ends ends the input, and returns what comes before the result and the cancellation that end the subscription.
-func (l *listener) ends(t *testing.T) (lines []string) {
-	t.Helper()
-	l.in.Close()
-	for line := l.next(t); !strings.Contains(line, `"id":1,"result"`); line = l.next(t) {
-		lines = append(lines, line)
-	}
-	if line := l.next(t); line != `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1},"requestId":1}}`+"\n" {
-		t.Error(line)
-	}
-	if err := <-l.served; err != nil {
-		t.Error(err)
-	}
-	return lines
 }
 
 // respondTo returns a stream of events that begins with a text, and ends only with the request.

@@ -2,12 +2,10 @@ package library
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"interop/shared"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -56,49 +54,43 @@ func TestServerThatDiesAfterTheHandshake(t *testing.T) {
 	}
 }
 
-// slowToClose is a connection that takes a second to close. It does not send pings.
-type slowToClose struct {
+// unsent is a Conn that cannot send what contains a text.
+type unsent struct {
 	wire.Conn
-	closed *atomic.Bool
+	text string
 }
 
-func (c slowToClose) Write(ctx context.Context, p wire.Payload) error {
-	if p.Messages[0].Method == "ping" {
+func (c unsent) Write(ctx context.Context, p wire.Payload) error {
+	if strings.Contains(string(p.Append(nil)), c.text) {
 		return wire.ErrNotSent
 	}
 	return c.Conn.Write(ctx, p)
 }
 
-func (c slowToClose) Close() error {
-	time.Sleep(time.Second)
-	c.closed.Store(true)
-	return c.Conn.Close()
-}
-
 // Close waits until each connection is closed, also one that a call still uses while other calls have another one: what it started has ended.
 func TestCloseWaitsForAllConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var closed []*atomic.Bool
+		var open atomic.Int32
 		server := pipeTo(t, &wire.Server{Methods: map[string]wire.HandlerFunc{"wait": func(ctx context.Context, _ *wire.Exchange) (any, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}})
-		c := dial(t, wire.DialerFunc(func(context.Context) (wire.Conn, error) {
-			closed = append(closed, new(atomic.Bool))
+		c := dial(t, shared.Counted(wire.DialerFunc(func(context.Context) (wire.Conn, error) {
 			conn, err := server.Dial(t.Context())
-			return slowToClose{conn, closed[len(closed)-1]}, err
-		}), &wire.Client{Versions: []string{"2025-11-25"}})
+			return slowConn{unsent{conn, `"ping"`}}, err
+		}), &open), &wire.Client{Versions: []string{"2025-11-25"}})
 		waiting := make(chan error)
 		go func() { waiting <- c.Call(t.Context(), "wait", nil, nil) }()
 		synctest.Wait()
 		if err := c.Call(t.Context(), "ping", nil, nil); !errors.Is(err, wire.ErrNotSent) { // on both connections
 			t.Error(err)
 		}
+		if n := open.Load(); n != 2 {
+			t.Errorf("%d connections", n)
+		}
 		_ = c.Close()
-		for i, isClosed := range closed {
-			if !isClosed.Load() {
-				t.Errorf("connection %d of %d is not closed", i, len(closed))
-			}
+		if n := open.Load(); n != 0 {
+			t.Errorf("%d connections are open", n)
 		}
 		if err := <-waiting; !errors.Is(err, wire.ErrClosed) {
 			t.Error("the call on the old connection:", err)
@@ -219,41 +211,6 @@ func TestMemoryOfOddRequests(t *testing.T) {
 	}
 }
 
-// Nothing that a program has not offered is served, and what it has offered is served from the first request on.
-func TestEnteredByUse(t *testing.T) {
-	ask := []string{"logging/setLevel", "resources/subscribe", "resources/list", "prompts/list", "subscriptions/listen", "completion/complete", "tools/list"}
-	const params = `"level":"info","uri":"a:b","notifications":{}`
-	none, tool, resources := &wire.Server{}, &wire.Server{}, &wire.Server{Capabilities: map[string]any{"resources": json.RawMessage(`{"subscribe":true}`)}}
-	wire.AddTool(tool, wire.Tool{Name: "t"}, noTool)
-	resources.OfferLogging()
-	resources.AnnounceChanges()
-	for server, offered := range map[*wire.Server][]string{none: nil, tool: ask[6:], resources: ask[:3]} {
-		for _, method := range ask {
-			got := answered(t, server, "2025-11-25", method, params)
-			if isOffered := slices.Contains(offered, method); strings.HasPrefix(got, `"result"`) != isOffered || strings.Contains(got, "-32601") == isOffered {
-				t.Errorf("%s: %s", method, got)
-			}
-			if got := answered(t, server, "2026-07-28", method, params); server != resources && !slices.Contains(offered, method) && !strings.Contains(got, "-32601") {
-				t.Errorf("%s, modern: %s", method, got)
-			}
-		}
-	}
-	resources.Publish("notifications/resources/updated", map[string]string{"uri": "a:b"})
-	if got := converse(t, none, shared.InitializeLine("2025-11-25"), modernRequest("server/discover", "")); strings.Count(strings.Join(got, ""), `"capabilities":{}`) != 2 {
-		t.Error("a server without capabilities:", got)
-	}
-}
-
-// unsentAnswers is a Conn that cannot send the answers to the questions of a modern server.
-type unsentAnswers struct{ wire.Conn }
-
-func (c unsentAnswers) Write(ctx context.Context, p wire.Payload) error {
-	if strings.Contains(string(p.Append(nil)), "inputResponses") {
-		return wire.ErrNotSent
-	}
-	return c.Conn.Write(ctx, p)
-}
-
 // When the answers to questions cannot be sent, the call is not unsent: the server has read its first round. It is not repeated, and the user is asked once.
 func TestLaterRoundIsNotUnsent(t *testing.T) {
 	server, asked, calls := &wire.Server{}, 0, 0
@@ -264,7 +221,7 @@ func TestLaterRoundIsNotUnsent(t *testing.T) {
 	pipe := pipeTo(t, server)
 	c := dial(t, wire.DialerFunc(func(context.Context) (wire.Conn, error) {
 		conn, err := pipe.Dial(t.Context())
-		return unsentAnswers{conn}, err
+		return unsent{conn, "inputResponses"}, err
 	}), &wire.Client{Handlers: map[string]wire.HandlerFunc{
 		"roots/list": func(context.Context, *wire.Exchange) (any, error) { asked++; return wire.RootsResult{}, nil }}})
 	_, err := callTool(t, c, "ask")

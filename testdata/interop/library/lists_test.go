@@ -6,6 +6,7 @@ import (
 	"interop/shared"
 	"interop/wire"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -45,5 +46,30 @@ func TestMethodsDeclareTheirCapability(t *testing.T) {
 	const all = `"capabilities":{"completions":{},"prompts":{},"resources":{},"tools":{}}`
 	if out := answered(t, server, "2026-07-28", "server/discover", ""); !strings.Contains(out, all) {
 		t.Error(out)
+	}
+}
+
+// Nothing that a program has not offered is served, and what it has offered is served from the first request on.
+func TestEnteredByUse(t *testing.T) {
+	ask := []string{"logging/setLevel", "resources/subscribe", "resources/list", "prompts/list", "subscriptions/listen", "completion/complete", "tools/list"}
+	const params = `"level":"info","uri":"a:b","notifications":{}`
+	none, tool, resources := &wire.Server{}, &wire.Server{}, &wire.Server{Capabilities: map[string]any{"resources": json.RawMessage(`{"subscribe":true}`)}}
+	wire.AddTool(tool, wire.Tool{Name: "t"}, noTool)
+	resources.OfferLogging()
+	resources.AnnounceChanges()
+	for server, offered := range map[*wire.Server][]string{none: nil, tool: ask[6:], resources: ask[:3]} {
+		for _, method := range ask {
+			got := answered(t, server, "2025-11-25", method, params)
+			if isOffered := slices.Contains(offered, method); strings.HasPrefix(got, `"result"`) != isOffered || strings.Contains(got, "-32601") == isOffered {
+				t.Errorf("%s: %s", method, got)
+			}
+			if got := answered(t, server, "2026-07-28", method, params); server != resources && !slices.Contains(offered, method) && !strings.Contains(got, "-32601") {
+				t.Errorf("%s, modern: %s", method, got)
+			}
+		}
+	}
+	resources.Publish("notifications/resources/updated", map[string]string{"uri": "a:b"})
+	if got := converse(t, none, shared.InitializeLine("2025-11-25"), modernRequest("server/discover", "")); strings.Count(strings.Join(got, ""), `"capabilities":{}`) != 2 {
+		t.Error("a server without capabilities:", got)
 	}
 }

@@ -36,39 +36,32 @@ func TestWrapperAndContext(t *testing.T) {
 
 // The comment of StdioConn: what a tool prints goes to stderr, if that was put in the place of stdout after StdioConn.
 func TestPrintlnOnStdio(t *testing.T) {
-	in, client, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, err := os.CreateTemp(t.TempDir(), "stderr")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	out, server, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
+	file := func(text string) *os.File {
+		f, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		fmt.Fprint(f, text)
+		_, _ = f.Seek(0, io.SeekStart)
+		return f
 	}
 	defer func(stdin, stdout *os.File) { os.Stdin, os.Stdout = stdin, stdout }(os.Stdin, os.Stdout)
-	os.Stdin, os.Stdout = in, server
+	in, out, stderr := file(modernRequest("tools/call", `"name":"t"`)), file(""), file("")
+	os.Stdin, os.Stdout = in, out
 	conn := wire.StdioConn(0)
-	os.Stdout = log
-	fmt.Fprintln(client, modernRequest("tools/call", `"name":"t"`))
-	client.Close()
-	h := newServer()
-	wire.AddTool(h, wire.Tool{Name: "t"}, func(context.Context, *wire.Exchange, struct{}) (any, error) {
+	os.Stdout = stderr
+	server := newServer()
+	wire.AddTool(server, wire.Tool{Name: "t"}, func(context.Context, *wire.Exchange, struct{}) (any, error) {
 		fmt.Println("printed")
 		return "done", nil
 	})
-	if err := wire.Serve(t.Context(), conn, h, nil); err != nil {
+	if err := wire.Serve(t.Context(), conn, server, nil); err != nil {
 		t.Error(err)
 	}
-	server.Close()
-	got, err := io.ReadAll(out)
-	if err != nil || !strings.HasPrefix(string(got), `{"jsonrpc"`) || strings.Contains(string(got), "printed") {
-		t.Errorf("%v %s", err, got)
-	}
-	if text, err := os.ReadFile(log.Name()); err != nil || string(text) != "printed\n" {
-		t.Errorf("%v %q", err, text)
+	got, _ := os.ReadFile(out.Name())
+	printed, _ := os.ReadFile(stderr.Name())
+	if !strings.HasPrefix(string(got), `{"jsonrpc"`) || strings.Contains(string(got), "printed") || string(printed) != "printed\n" {
+		t.Errorf("%s, and on stderr %q", got, printed)
 	}
 }
