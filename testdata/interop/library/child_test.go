@@ -3,7 +3,6 @@ package library
 import (
 	"bytes"
 	"errors"
-	"interop/shared"
 	"io"
 	"os"
 	"os/exec"
@@ -13,7 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"interop/wire" // go run ./copywire
+	"interop/shared"
+	"interop/wire"
 )
 
 // ---- Servers that a client starts, and their end ----
@@ -204,4 +204,26 @@ func TestCloseWaitsForStderr(t *testing.T) {
 	if text := stderr.String(); strings.Count(text, "\n") != 1000 || !strings.HasSuffix(text, "line 999\n") {
 		t.Errorf("%d lines, the last %q", strings.Count(text, "\n"), text[max(0, len(text)-20):])
 	}
+}
+
+// A maxLine of 0 is 4 MiB, and a grace of 0 is two seconds.
+func TestZerosAreDefaults(t *testing.T) {
+	line := strings.Repeat(" ", 4<<20-len(ping)) + ping
+	for want, line := range map[string]bool{line: false, " " + line: true} {
+		in, err := wire.NewLineConn(strings.NewReader(want), nil, 0, func() error { return nil }).Read()
+		if err != nil || errors.Is(in.Lost, wire.ErrTooLarge) != line {
+			t.Errorf("%d bytes: %v", len(want), err)
+		}
+	}
+	conn, err := wire.CommandDialer{Command: func() *exec.Cmd { return exec.Command("sh", "-c", "cat >/dev/null; sleep 0.3; echo '"+ping+"'") }}.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error)
+	go func() { _, err := conn.Read(); read <- err }()
+	go conn.Close()
+	if err := <-read; err != nil {
+		t.Error("the command had no time to end:", err)
+	}
+	_ = conn.Close()
 }

@@ -48,7 +48,8 @@ func TestListenForgetsWhatEnds(t *testing.T) {
 		var mu sync.Mutex
 		var sent []string
 		server := newDemo()
-		c := connect(t, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
+		ours, theirs := wire.Pipe()
+		go wire.Serve(context.Background(), theirs, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
 			if method, ok := strings.CutPrefix(x.Request.Method, "resources/"); ok {
 				uri := text(x.Request.Params, "uri")
 				mu.Lock()
@@ -59,7 +60,8 @@ func TestListenForgetsWhatEnds(t *testing.T) {
 				}
 			}
 			return server.Handle(ctx, x)
-		}), &wire.Client{Versions: []string{"2025-11-25"}})
+		}), nil)
+		c := dial(t, wire.DialerFunc(func(context.Context) (wire.Conn, error) { return ours, nil }), &wire.Client{Versions: []string{"2025-11-25"}})
 		listen := func(uri string) (stop func()) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
@@ -74,7 +76,8 @@ func TestListenForgetsWhatEnds(t *testing.T) {
 		again := listen("note:///a")
 		again()
 		slow()
-		time.Sleep(2 * time.Minute) // until all is handled
+		c.Close()
+		time.Sleep(time.Minute) // until the last one is handled, although the server has ended
 		mu.Lock()
 		defer mu.Unlock()
 		want := []string{"subscribe note:///a", "subscribe note:///slow", "unsubscribe note:///slow"}
