@@ -20,11 +20,8 @@ func documents(t *testing.T) map[string]string {
 	names, _ := filepath.Glob("testdata/*.md")
 	texts := map[string]string{}
 	for _, name := range append(names, "README.md", "testdata/first/README.md", "testdata/cases/README.md", "testdata/interop/README.md") {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts[name] = string(text)
+		text := read(t, name)
+		texts[name] = text
 	}
 	return texts
 }
@@ -84,8 +81,8 @@ func TestGoroutinesAndLocksAreListed(t *testing.T) {
 	text := documents(t)["testdata/cases/README.md"]
 	var goroutines, locks []string
 	mutexes := 0
-	for name, file := range parsed(t) {
-		for _, d := range file.Decls {
+	for _, name := range libraryFiles {
+		for _, d := range parse(t, name).Decls {
 			if d, ok := d.(*ast.FuncDecl); ok {
 				for range starts(d) {
 					goroutines = append(goroutines, name+": "+functionName(d))
@@ -157,17 +154,14 @@ func TestReadingPaths(t *testing.T) {
 	path := regexp.MustCompile(`to the banner "([^"]+)": ([\d,]+) lines`)
 	total := map[string]int{}
 	for _, name := range append(slices.Clone(libraryFiles), "main.go") {
-		source, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		head, _, _ := strings.Cut(string(source), "\nimport (")
+		source := read(t, name)
+		head, _, _ := strings.Cut(source, "\nimport (")
 		said := path.FindStringSubmatch(strings.ReplaceAll(head, "\n// ", " "))
 		if said == nil {
 			t.Logf("%s: its head does not say how far to read", name)
 			continue
 		}
-		parts := regexp.MustCompile(`(?m)^// (====|----) `+regexp.QuoteMeta(said[1])+` (====|----)$`).Split(string(source), 2)
+		parts := regexp.MustCompile(`(?m)^// (====|----) `+regexp.QuoteMeta(said[1])+` (====|----)$`).Split(source, 2)
 		lines, _ := strconv.Atoi(strings.ReplaceAll(said[2], ",", ""))
 		if n := strings.Count(parts[0], "\n"); len(parts) != 2 || max(n-lines, lines-n) > 25 {
 			t.Errorf("%s: its head says %s, and it has %d lines before that banner (it is there: %v)", name, said[0], n, len(parts) == 2)

@@ -45,11 +45,8 @@ func TestRequirements(t *testing.T) {
 	interop, _ := filepath.Glob("testdata/interop/*_test.go")
 	folders, _ := filepath.Glob("testdata/interop/*/*_test.go")
 	peers := readProofs(t, append(interop, folders...)...)
-	text, err := os.ReadFile("testdata/requirements.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen, rows := map[string]bool{}, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	text := read(t, "testdata/requirements.tsv")
+	seen, rows := map[string]bool{}, strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	for _, line := range rows[1:] {
 		columns := strings.Split(line, "\t")
 		if len(columns) != 5 || slices.Contains(columns, "") || seen[columns[0]+columns[2]] {
@@ -83,11 +80,7 @@ type proofs map[string]map[string]bool
 func readProofs(t *testing.T, files ...string) proofs {
 	found, uses := proofs{}, map[string][]string{}
 	for _, name := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, decl := range file.Decls {
+		for _, decl := range parse(t, name).Decls {
 			key := ""
 			switch decl := decl.(type) {
 			case *ast.FuncDecl:
@@ -206,13 +199,19 @@ func copied(t *testing.T, pkg string, names ...string) (dir string) {
 	dir = t.TempDir()
 	writeFile(t, filepath.Join(dir, "go.mod"), "module elsewhere\n\ngo 1.26\n")
 	for _, name := range names {
-		source, err := os.ReadFile(name + ".go")
-		if err != nil {
-			t.Fatal(err)
-		}
-		writeFile(t, filepath.Join(dir, name+".go"), strings.Replace(string(source), "package main\n", "package "+pkg+"\n", 1))
+		source := read(t, name+".go")
+		writeFile(t, filepath.Join(dir, name+".go"), strings.Replace(source, "package main\n", "package "+pkg+"\n", 1))
 	}
 	return dir
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func writeFile(t *testing.T, path, text string) {
@@ -256,18 +255,13 @@ func TestSubsetsCompile(t *testing.T) {
 	}
 }
 
-// parsed returns the files of the library, by their names.
-func parsed(t *testing.T) map[string]*ast.File {
+func parse(t *testing.T, name string) *ast.File {
 	t.Helper()
-	files := map[string]*ast.File{}
-	for _, name := range libraryFiles {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[name] = file
+	file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return files
+	return file
 }
 
 // declared is what belongs to a type: where its methods and fields stand, by their names.
@@ -286,8 +280,8 @@ func declaredTypes(t *testing.T) map[string]*declared {
 		}
 		return all[name]
 	}
-	for name, file := range parsed(t) {
-		ast.Inspect(file, func(n ast.Node) bool {
+	for _, name := range libraryFiles {
+		ast.Inspect(parse(t, name), func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
 				if n.Recv != nil {
@@ -357,11 +351,8 @@ func TestMainUsesExportedNames(t *testing.T) {
 		t.Skip("compiles main.go in another way")
 	}
 	dir := copied(t, "wire", "jsonrpc", "stdio", "sse", "session", "http")
-	source, err := os.ReadFile("main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, filepath.Join(dir, "main", "main.go"), strings.Replace(string(source), "\nimport (\n", "\nimport (\n\t. \"elsewhere\"\n", 1))
+	source := read(t, "main.go")
+	writeFile(t, filepath.Join(dir, "main", "main.go"), strings.Replace(source, "\nimport (\n", "\nimport (\n\t. \"elsewhere\"\n", 1))
 	for _, embedded := range []string{"page.html", "01-lesson.txtar"} {
 		writeFile(t, filepath.Join(dir, "main", "testdata", embedded), "")
 	}
@@ -401,11 +392,8 @@ func TestReadme(t *testing.T) {
 type step struct{ commands, want string }
 
 func stepsOf(t *testing.T, document string) (steps []step) {
-	text, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, block := range regexp.MustCompile("(?s)```(console|sh)\n(.*?)```\n(?:\n```text\n(.*?)```)?").FindAllStringSubmatch(string(text), -1) {
+	text := read(t, document)
+	for _, block := range regexp.MustCompile("(?s)```(console|sh)\n(.*?)```\n(?:\n```text\n(.*?)```)?").FindAllStringSubmatch(text, -1) {
 		if block[1] == "sh" {
 			steps = append(steps, step{block[2], block[3]})
 			continue
@@ -465,11 +453,8 @@ func withoutRandom(text string) string {
 func inFiles(t *testing.T, files, pattern string, f func(file, text string)) (found int) {
 	names, _ := filepath.Glob(files)
 	for _, name := range names {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, match := range regexp.MustCompile(pattern).FindAllString(string(text), -1) {
+		text := read(t, name)
+		for _, match := range regexp.MustCompile(pattern).FindAllString(text, -1) {
 			f(name, match)
 			found++
 		}
@@ -479,30 +464,22 @@ func inFiles(t *testing.T, files, pattern string, f func(file, text string)) (fo
 
 // The golden files are the same after a checkout with core.autocrlf=true, which Git for Windows sets: no line of .gitattributes is missing.
 func TestGoldenFilesKeepTheirLineEnds(t *testing.T) {
-	text, err := os.ReadFile("testdata/.gitattributes")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains("\n"+string(text), "\n* -text\n") {
+	if text := read(t, "testdata/.gitattributes"); !strings.Contains("\n"+text, "\n* -text\n") {
 		t.Errorf("a checkout may change them: %s", text)
 	}
 }
 
 // Each file that is copied says where it comes from, of which version it is, and under which licence.
 func TestFilesSayWhereTheyComeFrom(t *testing.T) {
-	source, err := os.ReadFile("main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	version := regexp.MustCompile(`(?m)^const version = "(.*)"$`).FindSubmatch(source)
+	source := read(t, "main.go")
+	version := regexp.MustCompile(`(?m)^const version = "(.*)"$`).FindStringSubmatch(source)
 	if version == nil {
 		t.Fatal("main.go has no version")
 	}
-	for _, name := range []string{"jsonrpc.go", "stdio.go", "session.go", "sse.go", "http.go"} {
-		text, err := os.ReadFile(name)
+	for _, name := range libraryFiles {
 		want := fmt.Sprintf("// SPDX-License-Identifier: 0BSD\n// %s of mcpwire %s, ", name, version[1])
-		if err != nil || !strings.HasPrefix(string(text), want) {
-			t.Errorf("%s does not begin with %q: %v", name, want, err)
+		if !strings.HasPrefix(read(t, name), want) {
+			t.Errorf("%s does not begin with %q", name, want)
 		}
 	}
 }
