@@ -226,32 +226,24 @@ func TestDeepPosts(t *testing.T) {
 	})
 	const size = 4<<20 - 1000 // with what stands around them, less than a body may have
 	objects, results := nestedObjects(5000, size), nestedResults(mostResults, size)
-	web := serveWeb(t, newHandler(t, server))
-	call := func(name, params string, lines ...string) string {
-		t.Helper()
-		began := time.Now()
-		status, text, _ := web.do("POST", modernRequest("tools/call", `"name":"`+name+`",`+params), append(modernLines("tools/call", name), lines...)...)
-		t.Logf("%s, modern: %v", name, time.Since(began))
-		if status != 200 {
-			t.Fatalf("%s: %d %.300s", name, status, text)
+	to := wire.HTTPDialer{URL: serveWeb(t, newHandler(t, server)).url}
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		c := dial(t, to, &wire.Client{Versions: []string{version}, Handlers: map[string]wire.HandlerFunc{
+			"sampling/createMessage": func(context.Context, *wire.Exchange) (any, error) { return json.RawMessage(results), nil },
+		}})
+		for name, arguments := range map[string]string{"depth": objects, "sampled": "{}"} {
+			began := time.Now()
+			var got json.RawMessage
+			err := c.Call(t.Context(), "tools/call", wire.CallToolParams{Name: name, Arguments: json.RawMessage(arguments)}, &got)
+			t.Logf("%s, %s: %v", name, version, time.Since(began))
+			isRight := bytes.Contains(got, []byte(`"text":"5000"`))
+			if name == "sampled" {
+				isRight = len(got) > 4_000_000 && bytes.Count(got, []byte("tool_result")) == mostResults
+			}
+			if err != nil || !isRight {
+				t.Errorf("%s, %s: %v, %d bytes: %.300s", name, version, err, len(got), got)
+			}
 		}
-		return text
-	}
-	if got := call("depth", `"arguments":`+objects); !strings.Contains(got, `"text":"5000"`) {
-		t.Errorf("%.300s", got)
-	}
-	if got := call("sampled", `"inputResponses":{"q":`+results+`}`); len(got) < 4_000_000 || strings.Count(got, "tool_result") != mostResults {
-		t.Errorf("%d bytes: %.300s", len(got), got)
-	}
-	c := dial(t, wire.HTTPDialer{URL: web.url}, &wire.Client{Versions: []string{"2025-11-25"}, Handlers: map[string]wire.HandlerFunc{
-		"sampling/createMessage": func(context.Context, *wire.Exchange) (any, error) { return json.RawMessage(results), nil },
-	}})
-	began := time.Now()
-	var got json.RawMessage
-	err := c.Call(t.Context(), "tools/call", wire.CallToolParams{Name: "sampled"}, &got)
-	t.Logf("sampled, legacy: %v", time.Since(began))
-	if err != nil || len(got) < 4_000_000 || bytes.Count(got, []byte("tool_result")) != mostResults {
-		t.Errorf("%v: %d bytes: %.300s", err, len(got), got)
 	}
 }
 
