@@ -49,23 +49,23 @@ func TestRequirements(t *testing.T) {
 	seen, rows := map[string]bool{}, strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	for _, line := range rows[1:] {
 		columns := strings.Split(line, "\t")
-		if len(columns) != 5 || slices.Contains(columns, "") || seen[columns[0]+columns[2]] {
-			t.Errorf("not five columns, or there twice: %s", line)
+		if len(columns) != 6 || slices.Contains(columns, "") || seen[columns[0]] {
+			t.Errorf("not six columns, or there twice: %s", line)
 			continue
 		}
-		revisions, level, requirement := columns[0], columns[1], columns[2]
-		seen[revisions+requirement] = true
+		id, revisions, level := columns[0], columns[1], columns[2]
+		seen[id] = true
 		for version := range strings.SplitSeq(revisions, "..") {
 			if !slices.ContainsFunc(wire.Revisions, func(r wire.Revision) bool { return r.Version == version }) {
-				t.Errorf("%s: no revision: %s", requirement, version)
+				t.Errorf("%s: no revision: %s", id, version)
 			}
 		}
 		if !slices.Contains([]string{"MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY"}, level) {
-			t.Errorf("%s: no level: %s", requirement, level)
+			t.Errorf("%s: no level: %s", id, level)
 		}
-		for proof := range strings.SplitSeq(columns[4], "; ") {
+		for proof := range strings.SplitSeq(columns[5], "; ") {
 			if !proofs.show(proof) && !peers.show(strings.TrimPrefix(proof, "interop ")) {
-				t.Errorf("%s: there is no %s", requirement, proof)
+				t.Errorf("%s: there is no %s", id, proof)
 			}
 		}
 	}
