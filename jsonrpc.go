@@ -917,7 +917,7 @@ func (p *Peer) deliver(m *Message) {
 		c.response <- m
 	case m.unusable != nil:
 		p.log.Warn("dropped a response", "reason", brief(m.unusable.Error()))
-	case m.Error != nil:
+	case m.Error != nil && m.ID == ID{}: // otherwise its call may have ended before
 		p.log.Warn("an error for no call of ours", "error", brief(m.Error.Error()))
 	default:
 		p.log.Debug("a response that no call waits for", "id", brief(m.ID.String()))

@@ -1853,8 +1853,9 @@ func (s schema) prompt(name string, isRequired bool) string {
 // params and result stay byte for byte, except for line ends between their values.
 
 const (
-	maxWaiting = 1024             // requests of the client without an answer; each takes about 1 kB at most, its id
-	writeTime  = 20 * time.Second // for the server to take a message, unless it is a request over HTTP
+	maxWaiting      = 1024             // requests of the client without an answer
+	maxWaitingBytes = 128 << 20        // of these requests; one alone may have more
+	writeTime       = 20 * time.Second // for the server to take a message, unless it is a request over HTTP
 
 	// The cancellation of a call over HTTP is sent no earlier than this after the call. A
 	// server may read two connections in any order, and without this wait half of the calls
@@ -1915,11 +1916,12 @@ type bridged struct {
 	ctx     context.Context // its cause is why the bridge ends
 	end     context.CancelCauseFunc
 	writing sync.WaitGroup // goroutines that may still write to the client
-	opening sync.WaitGroup // the goroutine that waits for the response to initialize
+	opened  chan struct{}  // closed when initialize has its response; only readClient uses the field
 	marks   ToolMarks      // of the server's tools
 
 	mu      sync.Mutex             // guards the fields below
 	waiting map[string]waitingCall // requests of the client without an answer, by the text of their id
+	size    int                    // bytes of these requests
 	hungUp  bool                   // the client has: the bridge ends with the last answer
 	isOver  bool                   // no goroutine is started any more, and no request is taken
 }
@@ -1929,10 +1931,12 @@ type waitingCall struct {
 	id     ID
 	since  time.Time
 	method string // "" if it is long: no method to which the bridge gives a meaning is
+	size   int    // bytes
 }
 
 func newBridged(client, server Conn, log *slog.Logger) *bridged {
-	b := &bridged{client: client, server: server, log: log, waiting: map[string]waitingCall{}}
+	b := &bridged{client: client, server: server, log: log, waiting: map[string]waitingCall{}, opened: make(chan struct{})}
+	close(b.opened)
 	b.ctx, b.end = context.WithCancelCause(context.Background())
 	return b
 }
@@ -1950,7 +1954,6 @@ func (b *bridged) run() error {
 	err := b.server.Close() // meanwhile readServer passes on what the server still says
 	ended := make(chan struct{})
 	go func() { // ends when the client has read everything, or with the program
-		b.opening.Wait()
 		b.writing.Wait()
 		b.failAll(why)
 		close(ended)
@@ -2017,7 +2020,7 @@ func (b *bridged) admit(m *Message) bool {
 		b.answerClient(m) // its encoding is the answer to it
 		return false
 	case m.Kind() == Request && !b.add(m):
-		b.answerClient(NewResponse(m.ID, nil, fmt.Errorf("mcpwire bridge: the id is that of another request that waits, more than %d wait for an answer, or the bridge ends", maxWaiting)))
+		b.answerClient(NewResponse(m.ID, nil, errors.New("mcpwire bridge: the id is that of another request that waits, too many or too large requests wait for an answer, or the bridge ends")))
 		return false
 	case m.Method == "notifications/cancelled":
 		var params CancelledParams
@@ -2038,23 +2041,33 @@ func (b *bridged) admit(m *Message) bool {
 func (b *bridged) post(m *Message) {
 	out := Payload{Messages: []*Message{m}}
 	call := func() { b.checkWritten(out, b.server.Write(b.marks.In(b.ctx), out)) }
-	b.opening.Wait()
+	select {
+	case <-b.opened:
+	case <-time.After(writeTime):
+		b.end(errors.New("the server does not answer initialize"))
+		return
+	}
 	switch {
 	case m.Kind() != Request:
 		b.writeToServer(out)
 	case m.Method == "initialize":
-		b.start(&b.opening, call)
+		opened := make(chan struct{})
+		b.opened = opened
+		b.start(func() {
+			defer close(opened)
+			call()
+		})
 	default:
-		b.start(&b.writing, call) // ends when the server has taken the request, or is closed
+		b.start(call) // ends when the server has taken the request, or is closed
 	}
 }
 
-// start runs f on a goroutine of a group, for which run waits, unless the bridge is over.
-func (b *bridged) start(group *sync.WaitGroup, f func()) {
+// start runs f on a goroutine for which run waits, unless the bridge is over.
+func (b *bridged) start(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.isOver {
-		group.Go(f)
+		b.writing.Go(f)
 	}
 }
 
@@ -2185,16 +2198,19 @@ func (b *bridged) writeToClient(out Payload) {
 
 // ---- Requests of the client that wait for an answer ----
 
-// add notes a request. It returns false if too many are waiting, or if another one with
-// this id is: then there would be no telling whose answer comes.
+// add notes a request. It returns false if too many are waiting, or too many bytes, or if
+// another one with this id is: then there would be no telling whose answer comes.
 func (b *bridged) add(m *Message) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	id := m.ID.String()
-	if _, isWaiting := b.waiting[id]; isWaiting || len(b.waiting) >= maxWaiting || b.isOver {
+	size := len(m.Params)
+	isFull := len(b.waiting) >= maxWaiting || b.size > 0 && b.size+size > maxWaitingBytes
+	if _, isWaiting := b.waiting[id]; isWaiting || isFull || b.isOver {
 		return false
 	}
-	call := waitingCall{id: m.ID, since: time.Now()}
+	b.size += size
+	call := waitingCall{id: m.ID, since: time.Now(), size: size}
 	if len(m.Method) < 100 {
 		call.method = m.Method
 	}
@@ -2209,6 +2225,7 @@ func (b *bridged) removeWaiting(id string) (call waitingCall, isWaiting bool) {
 	defer b.mu.Unlock()
 	call, isWaiting = b.waiting[id]
 	delete(b.waiting, id)
+	b.size -= call.size
 	b.endIfDone()
 	return call, isWaiting
 }

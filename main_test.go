@@ -4462,6 +4462,7 @@ func TestBridgeToDeafServer(t *testing.T) {
 		{false, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, false, writeTime},
 		{true, `{"jsonrpc":"2.0","method":"notifications/x"}|{"jsonrpc":"2.0","method":"notifications/y"}`, false, writeTime},
 		{true, `{"jsonrpc":"2.0","id":1,"method":"initialize"}`, true, drainTime},
+		{true, `{"jsonrpc":"2.0","id":1,"method":"initialize"}|{"jsonrpc":"2.0","id":2,"method":"ping"}`, false, writeTime},
 		{true, `{"jsonrpc":"2.0","id":1,"method":"m"}|{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`, false, cancelDelay + writeTime},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -4490,6 +4491,19 @@ func TestBridgeToDeafServer(t *testing.T) {
 			}
 			_, _ = end.Close(), client.Close()
 		})
+	}
+}
+
+// The requests that wait in the bridge are bounded in bytes, too. One alone may have more.
+func TestBridgeIsBounded(t *testing.T) {
+	b := newBridged(nil, nil, slog.New(slog.DiscardHandler))
+	large := &Message{ID: NumberID(1), Method: "m", Params: make(json.RawMessage, maxWaitingBytes+1)}
+	small := &Message{ID: NumberID(2), Method: "m", Params: json.RawMessage("{}")}
+	if !b.add(large) || b.add(small) {
+		t.Error("a large request is refused, or another one beside it is not")
+	}
+	if b.removeWaiting("1"); !b.add(small) {
+		t.Error("a request is refused although nothing waits")
 	}
 }
 
