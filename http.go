@@ -1378,6 +1378,7 @@ func (c *httpConn) receive(p *clientPost, resp *http.Response) (isStream bool, e
 		return false, fault
 	}
 	if p.isDone() { // any 2xx means that the payload was taken
+		c.drain(resp)
 		return false, nil
 	}
 	if p.payload.Messages[0].Method == "initialize" {
@@ -1453,7 +1454,7 @@ func (c *httpConn) readJSON(p *clientPost, resp *http.Response) error {
 		return interrupted(err)
 	}
 	in := Decode(body)
-	if in.Messages[0].Kind() != Invalid {
+	if in.Batch || in.Messages[0].Kind() != Invalid {
 		c.deliver(p, in)
 	}
 	if p.isDone() {

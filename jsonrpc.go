@@ -308,12 +308,9 @@ func Decode(data []byte) Payload {
 	in := Payload{raw: data}
 	switch {
 	case !utf8.Valid(text): // 2025-11-25 transports: "JSON-RPC messages MUST be UTF-8 encoded."
-		in.Messages = []*Message{newInvalid(ID{}, CodeParseError, "Parse error: not UTF-8")}
+		in.Messages = unparsable(text, "not UTF-8")
 	case !json.Valid(text): // encoding/json also refuses more than 10,000 levels
-		in.Messages = unreadable(text, errNotJSON).Messages
-		if in.Messages[0].invalid { // JSON-RPC 2.0 #error_object: this error has no id
-			in.Messages = []*Message{newInvalid(ID{}, CodeParseError, "Parse error: not JSON")}
-		}
+		in.Messages = unparsable(text, "not JSON")
 	case text[0] == '[':
 		in.decodeBatch(text)
 	default:
@@ -2281,9 +2278,17 @@ func (p *Payload) decodeBatch(text []byte) {
 	p.Batch = true
 }
 
-var errNotJSON = errors.New("not JSON")
-
 // ---- Text that cannot be read ----
+
+// unparsable returns the message for text that no JSON can be read from. If it is the
+// response to a call whose id can be found, that call fails.
+func unparsable(text []byte, reason string) []*Message {
+	in := unreadable(text, errors.New(reason))
+	if in.Messages[0].invalid { // JSON-RPC 2.0 #error_object: this error has no id
+		return []*Message{newInvalid(ID{}, CodeParseError, "Parse error: "+reason)}
+	}
+	return in.Messages
+}
 
 // unreadable returns the payload for text that is no message, because it is too large or
 // not JSON: err says why. head is the beginning of the text. Most peers write the id before

@@ -1381,7 +1381,12 @@ func (s schema) String() string { return s.describe(false) }
 // describe does what String says. With titles, a choice is followed by its title: "r"=Red.
 func (s schema) describe(withTitles bool) string {
 	var parts []string
+	size := 0
 	for _, c := range s.choices {
+		size += len(c.value)
+		if size > 4*maxSignature && len(parts) > 0 { // more is not shown
+			break
+		}
 		part := string(c.value)
 		if withTitles && c.title != "" {
 			part += "=" + c.title
@@ -2316,8 +2321,9 @@ type tap struct {
 }
 
 const (
-	maxNames  = 20_000   // session ids and event tags that have a name at once; then all lose theirs
-	maxTraced = 64 << 20 // bytes that are shown of a line of a stream, or of another body
+	maxNames  = 20_000  // session ids and event tags that have a name at once; then all lose theirs
+	maxNamed  = 4 << 10 // bytes of a session id that gets a name: our client repeats no longer one
+	maxTraced = 4 << 20 // bytes that are shown of a line of a stream, or of another body: each may take 35
 )
 
 func newTap() *tap { return &tap{names: map[string]string{}} }
@@ -2390,7 +2396,7 @@ func (t *tap) nameOf(id string, fromServer bool) string {
 	if name != "" {
 		return name
 	}
-	if !fromServer {
+	if !fromServer || len(id) > maxNamed {
 		return noName
 	}
 	if len(t.names) >= maxNames {

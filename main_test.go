@@ -1678,6 +1678,16 @@ func TestProgressRises(t *testing.T) {
 	}
 }
 
+// What a server says of itself is bounded: an empty version of three bytes takes 16 in Go.
+func TestHandshakeIsBounded(t *testing.T) {
+	for n, want := range map[int]error{1000: nil, maxHandshake: ErrTooLarge} {
+		raw := `{"supportedVersions":["2026-07-28"` + strings.Repeat(`,""`, n) + `]}`
+		if err := bindHandshake(json.RawMessage(raw), new(DiscoverResult)); !errors.Is(err, want) {
+			t.Errorf("%d bytes: %v", len(raw), err)
+		}
+	}
+}
+
 // An object whose names are not known has 1,024 members at most, because in Go each takes ten times its bytes.
 func TestManyMembers(t *testing.T) {
 	for n, isRead := range map[int]bool{maxMembers: true, maxMembers + 1: false} {
@@ -1808,6 +1818,10 @@ func TestMarksAreBounded(t *testing.T) {
 	}
 	if len(marks.marked) != 4 || marks.size > maxMarked {
 		t.Errorf("%d tools, %d bytes", len(marks.marked), marks.size)
+	}
+	_ = marks.learnTool(strings.Repeat("n", maxMarked), json.RawMessage(`{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}`))
+	if len(marks.marked) != 4 {
+		t.Error("a name is not counted")
 	}
 }
 
@@ -4246,6 +4260,9 @@ func TestTraceNames(t *testing.T) {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
+	if name := x.nameOf(strings.Repeat("x", maxNamed+1), true); name != noName {
+		t.Error("an id of any length is kept:", name)
+	}
 }
 
 // Progress extends the time-out of a call, but not for ever.
@@ -4412,6 +4429,11 @@ func TestSchema(t *testing.T) {
 	large := readSchema(json.RawMessage(`{"anyOf":[` + ref + strings.Repeat(","+ref, 400) + `],"$defs":{"E":{"enum":[` + many + `]}}}`))
 	if large.String() != "any" {
 		t.Errorf("%.100s", large)
+	}
+	e := `{"const":"` + strings.Repeat("v", 1e6) + `"}`
+	same := readSchema(json.RawMessage(`{"anyOf":[` + ref + strings.Repeat(","+ref, 300) + `],"$defs":{"E":` + e + `}}`))
+	if n := testing.AllocsPerRun(1, func() { _ = same.String() }); n > 30 { // a choice that is not shown is not copied
+		t.Errorf("%v allocations for a text that is cut", n)
 	}
 }
 

@@ -3007,7 +3007,7 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 	var result DiscoverResult
 	err = conn.peer.Call(ctx, "server/discover", conn.withMeta(nil, nil), &raw)
 	if err == nil {
-		err = Bind(raw, &result)
+		err = bindHandshake(raw, &result)
 	}
 	code, theirs := codeOf(err), versionsNamedIn(err)
 	if err == nil {
@@ -3057,11 +3057,11 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 	var result InitializeResult
 	err = conn.peer.Call(ctx, "initialize", params.encode(), &raw)
 	if err == nil {
-		err = Bind(raw, &result)
+		err = bindHandshake(raw, &result)
 	}
 	if err == nil {
 		if revision(result.ProtocolVersion).Modern || !slices.Contains(versions, result.ProtocolVersion) {
-			return "", fmt.Errorf("initialize: %w: the server wants %q", errNoVersion, result.ProtocolVersion)
+			return "", fmt.Errorf("initialize: %w: the server wants %.200q", errNoVersion, result.ProtocolVersion)
 		}
 		conn.peer.setHandshake(revision(result.ProtocolVersion), Meta{})
 		err = conn.peer.Notify(ctx, "notifications/initialized", nil)
@@ -3110,9 +3110,17 @@ func versionsNamedIn(err error) []string {
 		Supported []string `json:"supported,omitempty"`
 	}
 	if fault, ok := errors.AsType[*Error](err); ok {
-		_ = Bind(fault.Data, &data)
+		_ = bindHandshake(fault.Data, &data)
 	}
 	return data.Supported
+}
+
+// bindHandshake is Bind for what a server says in the handshake.
+func bindHandshake(raw json.RawMessage, v any) error {
+	if len(raw) > maxHandshake {
+		return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, maxHandshake)
+	}
+	return Bind(raw, v)
 }
 
 // ownMeta returns the members of _meta that each modern request has.
@@ -3298,7 +3306,7 @@ func (c *Client) callModern(ctx context.Context, conn *connection, method string
 			// 2026-07-28 basic#resulttype: absent means complete
 			return storeResult(raw, result)
 		case unquote(asked.ResultType) != "input_required":
-			return fmt.Errorf("unknown resultType %s", asked.ResultType)
+			return fmt.Errorf("unknown resultType %.200s", asked.ResultType)
 		}
 		answers, err = c.answerQuestions(ctx, conn, asked)
 		if err != nil {
@@ -3418,9 +3426,6 @@ func readQuestions(requests json.RawMessage) (all []*Message, err error) {
 	members, err := uniqueMembers("inputRequests", requests)
 	if err != nil {
 		return nil, errors.New(err.Error())
-	}
-	if len(members) > maxInFlight { // as many as a legacy server may ask at once
-		return nil, fmt.Errorf("more than %d questions", maxInFlight)
 	}
 	for name := range Each(requests) { // in their order
 		key := string(name)
@@ -3956,9 +3961,10 @@ func (m *mcpProtocol) abandoned(call *Message, why error) *Message {
 // ==== Bounds and protection ====
 
 const (
-	maxSaid    = 4 << 10 // bytes of what a legacy client says about itself: 10,000 sessions keep 40 MB of it at most
-	maxIcons   = 16      // of an Implementation: an icon of two bytes takes 56 in Go
-	maxMembers = 1024    // of an object whose names are not known: a member of six bytes takes 70 in Go
+	maxHandshake = 1 << 20 // bytes of what a server says of itself: its lists may take 25 times as many in Go
+	maxSaid      = 4 << 10 // bytes of what a legacy client says about itself: 10,000 sessions keep 40 MB of it at most
+	maxIcons     = 16      // of an Implementation: an icon of two bytes takes 56 in Go
+	maxMembers   = 1024    // of an object whose names are not known: a member of six bytes takes 70 in Go
 
 	// Subscriptions. A client that watches 600 files of usual names has 64 KiB.
 	maxListeners  = 4096     // subscriptions of one HTTP handler, or of one Server: each keeps a goroutine
@@ -4151,14 +4157,15 @@ func (t *ToolMarks) learnTool(name string, schema json.RawMessage) (invalid erro
 		return nil
 	}
 	params, invalid := t.read(schema)
-	if len(params) == 0 || t.size+len(schema) > maxMarked {
+	size := len(name) + len(schema)
+	if len(params) == 0 || t.size+size > maxMarked {
 		return invalid
 	}
 	if t.marked == nil {
 		t.marked = map[string]markedTool{}
 	}
-	t.size += len(schema)
-	t.marked[name] = markedTool{params, len(schema)}
+	t.size += size
+	t.marked[name] = markedTool{params, size}
 	return nil
 }
 

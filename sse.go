@@ -1576,7 +1576,7 @@ func (c *sseConn) open(ctx context.Context, target string, maxMessage int) error
 	endpoint, err := from.Parse(string(e.Data))
 	isEndpoint := e.Type == "endpoint" && len(e.Data) > 0
 	if err != nil || !isEndpoint || !sameOrigin(endpoint, from) {
-		return fmt.Errorf("the first event must name an endpoint of the same origin, not %s %.200q", e.Type, e.Data)
+		return fmt.Errorf("the first event must name an endpoint of the same origin, not %.200s %.200q", e.Type, e.Data)
 	}
 	endpoint.User = from.User // the caller's credentials, whatever the event says
 	c.endpoint = endpoint.String()
@@ -1621,8 +1621,7 @@ func (c *sseConn) sendPost(p *clientPost) (isStream bool, err error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 == 2 {
-		defer time.AfterFunc(drainTimeout, func() { resp.Body.Close() }).Stop()
-		_, _ = io.CopyN(io.Discard, resp.Body, maxDrained) // so that the connection can be used again
+		c.drain(resp)
 		return false, nil
 	}
 	fault := httpError(resp)
@@ -1753,6 +1752,13 @@ func (c *poster) noteRevision(in Payload) {
 	}
 }
 
+// drain reads the rest of a response that is not needed, so that its connection can be used
+// again.
+func (c *poster) drain(resp *http.Response) {
+	defer time.AfterFunc(drainTimeout, func() { resp.Body.Close() }).Stop()
+	_, _ = io.CopyN(io.Discard, resp.Body, maxDrained)
+}
+
 // do sends one HTTP request. The error does not show the query of the URL, nor its password:
 // errors are logged and shown, and a query may name a session or hold a key.
 func (c *poster) do(ctx context.Context, method, target string, header http.Header, body []byte) (*http.Response, error) {
@@ -1773,6 +1779,9 @@ func (c *poster) do(ctx context.Context, method, target string, header http.Head
 		err = errors.New("the URL is not valid") // it may hold a password, which cannot be found in it
 	case ok:
 		failure.URL, _, _ = strings.Cut(failure.URL, "?")
+		if reason, _, isURL := strings.Cut(failure.Err.Error(), "?"); isURL { // that of a redirect
+			failure.Err = errors.New(reason)
+		}
 		err = markedError{err, errSaysNothing}
 	}
 	return resp, err
