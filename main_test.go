@@ -1655,6 +1655,12 @@ func TestErrorOfAQuestion(t *testing.T) {
 	}
 }
 
+// A method of requests does not run for a notification.
+func TestNotificationRunsNoMethod(t *testing.T) {
+	server := &Server{Methods: map[string]HandlerFunc{"m": func(context.Context, *Exchange) (any, error) { t.Error("it runs"); return nil, nil }}}
+	converse(t, server, initializeLine("2025-11-25"), `{"jsonrpc":"2.0","method":"m"}`)
+}
+
 // Progress that does not rise is not sent.
 func TestProgressRises(t *testing.T) {
 	server := &Server{Methods: map[string]HandlerFunc{"m": func(ctx context.Context, x *Exchange) (any, error) {
@@ -2026,58 +2032,6 @@ func TestHTTPLimits(t *testing.T) {
 	}
 }
 
-// So many conversations of HTTP+SSE are open at most, and so many of their requests run. Each refusal says when to come again. A notification
-// is always taken.
-func TestSSEBusy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		release, demo := make(chan struct{}), newDemo()
-		demo.Methods["wait"] = func(context.Context, *Exchange) (any, error) { <-release; return nil, nil }
-		h := &SSEHandler{Handler: demo, Max: 2, MaxRequests: 4}
-		defer h.Close()
-		open := func() (stream visitor, endpoint string) {
-			stream = visit(h, "GET /sse", "")
-			synctest.Wait()
-			_, endpoint, _ = strings.Cut(stream.Body.String(), "data: ")
-			endpoint, _, _ = strings.Cut(endpoint, "\n")
-			return stream, endpoint
-		}
-		first, here := open()
-		_, there := open()
-		if third, _ := open(); third.Code != 503 || third.Header().Get("Retry-After") == "" {
-			t.Fatal("a third conversation:", third.Code, third.Header())
-		}
-		for _, endpoint := range []string{here, there} {
-			visit(h, "POST "+endpoint, initializeLine("2024-11-05")).answered()
-			synctest.Wait()
-		}
-		const note = `{"jsonrpc":"2.0","method":"notifications/x"}`
-		request := func(id int, method string) string {
-			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q}`, id, method)
-		}
-		for i, row := range []struct {
-			endpoint, body string
-			want           int
-		}{
-			{here, request(1, "wait"), 202}, {here, request(2, "wait"), 202}, {here, request(3, "wait"), 202}, {there, request(1, "wait"), 202},
-			{here, request(4, "ping"), 503}, {there, request(4, "ping"), 503}, {here, note, 202},
-		} {
-			if v := visit(h, "POST "+row.endpoint, row.body).answered(); v.Code != row.want || (v.Header().Get("Retry-After") != "") != (v.Code == 503) {
-				t.Errorf("row %d: %d %s %s, want %d", i, v.Code, v.Body, v.Header(), row.want)
-			}
-		}
-		close(release)
-		synctest.Wait()
-		if v := visit(h, "POST "+here, ping).answered(); v.Code != 202 {
-			t.Error("when they are answered:", v.Code, v.Body)
-		}
-		first.leave()
-		synctest.Wait()
-		if again, _ := open(); again.Code != 200 {
-			t.Error("when a conversation has ended:", again.Code, again.Body)
-		}
-	})
-}
-
 // No size of a body makes the bytes in use overflow: a server without a bound takes a large body.
 func TestLargestBody(t *testing.T) {
 	body := `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", 5<<20) + `"}}`
@@ -2180,25 +2134,6 @@ func (r slowResult) MarshalJSON() ([]byte, error) {
 	time.Sleep(time.Second)
 	r.now.Add(-1)
 	return []byte("{}"), nil
-}
-
-// Subscriptions last, so they take no places of requests.
-func TestSubscriptionsTakeNoPlaces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHandler(t, newDemo())
-		h.MaxRequests = 4
-		for n := range 5 {
-			v := visit(h, "POST", modernRequest("subscriptions/listen", `"notifications":{"toolsListChanged":true}`), modernLines("subscriptions/listen")...)
-			defer v.leave()
-			synctest.Wait()
-			if v.Code != 200 || !strings.Contains(v.Body.String(), "acknowledged") {
-				t.Fatal(n, v.Code, v.Body)
-			}
-		}
-		if v := visit(h, "POST", modernEcho, modernLines("tools/call", "echo")...).answered(); v.Code != 200 {
-			t.Error(v.Code, v.Body)
-		}
-	})
 }
 
 // All sessions together keep so many bytes, and never more. A stream that finds no room loses its own oldest events, or does not keep the new
@@ -2834,66 +2769,35 @@ func TestAnswersOfWaitingCalls(t *testing.T) {
 	})
 }
 
-// Requests without a session get three quarters of the places, so that sessions have some.
-func TestPlacesAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, running := newWaiting(t)
-		session := openSession(h, "2025-11-25")
-		for n := range 7 {
-			v := visit(h, "POST", modernRequest("wait", ""), modernLines("wait")...)
-			defer v.leave()
-			synctest.Wait()
-			if isLast := n == 6; running.Load() != int32(min(n+1, 6)) || (v.Code == 503) != isLast {
-				t.Errorf("call %d: %d %s, %d run", n+1, v.Code, v.Body, running.Load())
-			}
-		}
-		if v := visit(h, "POST", ping, session).answered(); v.Code != 200 {
-			t.Errorf("in a session: %d %s", v.Code, v.Body)
-		}
-	})
-}
-
-// So many requests of one session run at most, and so many of all; each refusal says when to come again. A response, for which others may
-// wait, is always taken.
+// So many requests of one session run at most. Another session has places all the same. That of all is in testdata/cases/http-limits.txtar.
 func TestHTTPBusy(t *testing.T) {
-	for name, limit := range map[string]int{"of one session": 0, "of all": 8} {
-		most := cmp.Or(limit, maxInFlight)
-		synctest.Test(t, func(t *testing.T) {
-			var running atomic.Int32
-			release, demo := make(chan struct{}), newDemo()
-			demo.Methods["wait"] = func(context.Context, *Exchange) (any, error) { running.Add(1); <-release; return nil, nil }
-			h := &StreamableHandler{Handler: demo, Sessions: new(Sessions), MaxRequests: limit}
-			defer h.Close()
-			first, other := openSession(h, "2025-03-26"), openSession(h, "2025-03-26")
-			ask := func(session, body string) visitor {
-				v := visit(h, "POST", body, session)
-				synctest.Wait()
-				return v
-			}
-			for id := range 2 * most {
-				ask(first, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"wait"}`, id))
-			}
-			v := ask(first, `{"jsonrpc":"2.0","id":"x","method":"ping"}`)
-			if n := int(running.Load()); n != most || v.Code != 503 || v.Header().Get("Retry-After") == "" || !strings.Contains(v.Body.String(), `"error":{"code":-32603,`) {
-				t.Errorf("%s: %d run, then %d %s %s", name, n, v.Code, v.Header(), v.Body)
-			}
-			if v := ask(other, ping); (v.Code == 200) != (name == "of one session") {
-				t.Errorf("%s: another session gets %d %s", name, v.Code, v.Body)
-			}
-			listening := `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"subscriptions/listen"}]` // a method of the modern era alone
-			if v := ask(other, listening); (v.Code == 200) != (name == "of one session") {
-				t.Errorf("%s: another session gets %d %s for a batch", name, v.Code, v.Body)
-			}
-			if v := ask(first, saysOK); v.Code != 202 {
-				t.Errorf("%s: a response gets %d %s", name, v.Code, v.Body)
-			}
-			close(release)
+	synctest.Test(t, func(t *testing.T) {
+		var running atomic.Int32
+		release, demo := make(chan struct{}), newDemo()
+		demo.Methods["wait"] = func(context.Context, *Exchange) (any, error) { running.Add(1); <-release; return nil, nil }
+		h := newHandler(t, demo)
+		first, other := openSession(h, "2025-03-26"), openSession(h, "2025-03-26")
+		for id := range 2 * maxInFlight {
+			visit(h, "POST", fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"wait"}`, id), first)
 			synctest.Wait()
-			if v := ask(first, ping); v.Code != 200 {
-				t.Errorf("%s: afterwards %d %s", name, v.Code, v.Body)
+		}
+		if n := running.Load(); n != maxInFlight {
+			t.Error(n, "run")
+		}
+		const batch = `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"subscriptions/listen"}]` // a method of the modern era alone
+		check := func(session, body string, want int) {
+			if v := visit(h, "POST", body, session).answered(); v.Code != want || (v.Header().Get("Retry-After") != "") != (want == 503) {
+				t.Errorf("%s in %s: %d %s %s, want %d", body, session, v.Code, v.Header(), v.Body, want)
 			}
-		})
-	}
+		}
+		check(first, `{"jsonrpc":"2.0","id":"x","method":"ping"}`, 503)
+		check(other, ping, 200)
+		check(other, batch, 200)
+		check(first, saysOK, 202)
+		close(release)
+		synctest.Wait()
+		check(first, ping, 200)
+	})
 }
 
 // middleware logs the status that is set through it. It hides all else that a ResponseWriter can do, as careless middleware does, but what
@@ -3293,6 +3197,7 @@ func TestSessionsHooks(t *testing.T) {
 		}
 		all := h.Sessions.All()
 		slices.SortFunc(all, func(a, b *Session) int { return strings.Compare(a.ID, b.ID) })
+		visit(h, "POST", ping, "Mcp-Session-Id: session-2").answered() // one that was never used ends in a minute, whatever IdleTimeout is
 		h.Sessions.Delete(all[0], ErrSessionDeleted)
 		_ = all[0].Close() // it has ended already
 		for range 3 {
@@ -3399,8 +3304,6 @@ func oddBodies(fields string, lines []string) (script []byte) {
 type rig struct {
 	*testing.T
 	*program
-	options *options
-	demo    *demo
 	log     lockedBuffer // of what must not happen
 	closing atomic.Bool
 	wires   map[byte]*wire
@@ -3416,8 +3319,7 @@ type rig struct {
 
 func newRig(t *testing.T, args string) *rig {
 	g := &rig{T: t, wires: map[byte]*wire{}, answered: map[string]int{}, asked: map[string]int{}, events: map[string]string{}}
-	g.options, g.demo = withFlags(t, strings.Fields(args))
-	g.program = newProgram(g.options, g.demo, errorsTo(&g.log))
+	g.program = newProgram(t, strings.Fields(args), errorsTo(&g.log))
 	g.mcp.Handler, g.sse.Handler = gentle(g.demo), gentle(g.demo)
 	g.serve(g, &g.log)
 	return g
@@ -3840,8 +3742,7 @@ func (s *forger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // callForger calls a forger with a Client, and once more when it forges no more.
 func callForger(t *testing.T, script []byte) {
-	o, demo := withFlags(t, nil)
-	p := newProgram(o, demo, silent)
+	p := newProgram(t, nil, silent)
 	s := &forger{Handler: p.mux}
 	s.next, s.stop = iter.Pull2(scripted(script))
 	p.serve(s, io.Discard)
@@ -4964,12 +4865,12 @@ func play(file string) {
 func (tr transcript) fromServer(t *testing.T) (got transcript) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := tr.unfolded()
-		o, demo := withFlags(t, tr.command())
-		tr.setHandlers(t, demo)
+		p := newProgram(t, tr.command(), nil)
+		tr.setHandlers(t, p.demo)
 		if g := bubble(t, "server"); tr.overHTTP() {
-			got = tr.fromHandlers(g, o, demo)
+			got = tr.fromHandlers(g, p)
 		} else {
-			got = tr.fromServe(g, int(o.guard.MaxBody), demo)
+			got = tr.fromServe(g, int(p.options.guard.MaxBody), p.demo)
 		}
 	})
 	return got
@@ -5001,15 +4902,14 @@ func (stop stopper) say(section)                         { stop() }
 func (stop stopper) hear(s section) (section, time.Time) { return s, time.Now() }
 
 // fromHandlers plays the client's part over HTTP, with the handlers of the program.
-func (tr transcript) fromHandlers(g *stage, o *options, demo *demo) transcript {
-	p := newProgram(o, demo, nil)
+func (tr transcript) fromHandlers(g *stage, p *program) transcript {
 	if s := tr.sections[0]; s.who == "schema" { // of each tool
 		marked, err := ReadHeaderParams(json.RawMessage(s.text))
 		if err != nil {
 			g.Fatal(err)
 		}
 		p.mcp.HeaderParams = func(string) []HeaderParam { return marked }
-		demo.Methods["tools/call"] = func(context.Context, *Exchange) (any, error) { return ToolResult{Content: []Content{}}, nil }
+		p.demo.Methods["tools/call"] = func(context.Context, *Exchange) (any, error) { return ToolResult{Content: []Content{}}, nil }
 	}
 	p.serve(p.mux, io.Discard)
 	transport := &http.Transport{DialContext: p.network.dial}
@@ -6029,20 +5929,10 @@ func startHTTP(t *testing.T, flags []string) (base string, stop func() string) {
 	}
 }
 
-// withFlags returns what flags make of the program: its options, and the demo that it serves.
-func withFlags(t *testing.T, args []string) (*options, *demo) {
-	o, demo := new(options), newDemo()
-	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
-	o.define(flags)
-	if err := flags.Parse(args); err != nil {
-		t.Fatal(err)
-	}
-	demo.Versions, demo.StateKey = o.versions, []byte(o.stateKey)
-	return o, demo
-}
-
 // program is the program as a server of HTTP, on a network in memory. Its sessions have names as in golden files.
 type program struct {
+	options *options
+	demo    *demo
 	mcp     *StreamableHandler
 	sse     *SSEHandler
 	mux     *http.ServeMux
@@ -6050,9 +5940,18 @@ type program struct {
 	server  *http.Server
 }
 
-func newProgram(o *options, demo *demo, log *slog.Logger) *program {
-	p := &program{network: newMemoryNet()}
-	p.mcp, p.sse, p.mux = o.handlers(demo, log)
+// newProgram returns the program with these flags. It has one more: -places, for which the program has no flag.
+func newProgram(t *testing.T, args []string, log *slog.Logger) *program {
+	p := &program{options: new(options), demo: newDemo(), network: newMemoryNet()}
+	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
+	p.options.define(flags)
+	places := flags.Int("places", 0, "requests at once, and conversations of 2024-11-05")
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	p.demo.Versions, p.demo.StateKey = p.options.versions, []byte(p.options.stateKey)
+	p.mcp, p.sse, p.mux = p.options.handlers(p.demo, log)
+	p.mcp.MaxRequests, p.sse.MaxRequests, p.sse.Max = *places, *places, *places
 	p.sse.NewID = sessionNames()
 	if p.mcp.Sessions != nil {
 		p.mcp.Sessions.NewID = p.sse.NewID
