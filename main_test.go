@@ -1031,21 +1031,13 @@ func slowEvents(in []byte) (events []Event) {
 	return events
 }
 
-// stick makes writing wait until the channel is closed; with nil it does not wait any more.
-func (p *paper) stick(until chan struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stuck = until
-}
-
 // A client that does not read holds up only its own stream: Send waits, and goes on when there is room.
 func TestStreamIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, keep := range []int{0, 1, 1 << 20} {
-			s, stuck := newLoneStream("tag.1", keep), make(chan struct{})
+			s := newLoneStream("tag.1", keep)
 			p, hangUp, _ := follow(t, s, "")
-			synctest.Wait()
-			p.stick(stuck)
+			p.stick()
 			var sent atomic.Int32
 			go func() {
 				for n := range 1000 {
@@ -1063,9 +1055,7 @@ func TestStreamIsBounded(t *testing.T) {
 				t.Error(err)
 			}
 			cancel()
-			p.stick(nil)
-			close(stuck)
-			synctest.Wait()
+			p.release()
 			if got, _, _ := p.data(); sent.Load() != 1000 || len(got) != 1000 || strings.TrimSpace(got[999]) != "999" {
 				t.Errorf("keep %d: sent %d, got %d", keep, sent.Load(), len(got))
 			}
@@ -1124,16 +1114,18 @@ func (w *sharing) Write(b []byte) (int, error) {
 
 // Without ids, or cut before one was sent, a stream is lost with its connection: Send fails at once.
 func TestStreamLost(t *testing.T) {
-	for _, s := range []*Stream{newLoneStream("", 0), newLoneStream("a", 1000)} {
-		if err := s.push(t.Context(), sentEvent{text: nil}); !errors.Is(err, ErrClosed) {
-			t.Error("before a response has followed:", err)
+	synctest.Test(t, func(t *testing.T) {
+		for _, s := range []*Stream{newLoneStream("", 0), newLoneStream("a", 1000)} {
+			if err := s.push(t.Context(), sentEvent{text: nil}); !errors.Is(err, ErrClosed) {
+				t.Error("before a response has followed:", err)
+			}
+			_, hangUp, _ := follow(t, s, "")
+			hangUp()
+			if err := s.push(t.Context(), sentEvent{text: nil}); !errors.Is(err, ErrClosed) {
+				t.Error(err)
+			}
 		}
-		_, hangUp, _ := follow(t, s, "")
-		hangUp()
-		if err := s.push(t.Context(), sentEvent{text: nil}); !errors.Is(err, ErrClosed) {
-			t.Error(err)
-		}
-	}
+	})
 }
 
 // Disconnect ends the response that follows, and tells its client to come back, if only at once. While nobody follows it does nothing: the next
@@ -1143,7 +1135,6 @@ func TestDisconnect(t *testing.T) {
 		s := newLoneStream("a", 1000)
 		s.prime = true
 		p, _, done := follow(t, s, "")
-		synctest.Wait()
 		s.disconnect(0)
 		<-done
 		if _, _, retry := p.data(); retry != time.Millisecond {
@@ -1151,23 +1142,19 @@ func TestDisconnect(t *testing.T) {
 		}
 		s.disconnect(time.Second)
 		p, hangUp, done := follow(t, s, "")
-		synctest.Wait()
 		select {
 		case <-done:
 			t.Errorf("the next response ends, too: %q", p.read())
 		default:
 		}
-		stuck := make(chan struct{})
-		p.stick(stuck)
-		_ = s.push(t.Context(), sentEvent{text: []byte("x")})
-		synctest.Wait()
+		p.stick()
+		s.tell(t, "x")
 		s.disconnect(time.Second) // and before that response has ended, another one takes its place
 		other, leave, _ := follow(t, s, "")
-		synctest.Wait()
 		if _, _, retry := other.data(); retry != 0 {
 			t.Errorf("the response that has taken its place ends: %q", other.read())
 		}
-		close(stuck)
+		p.release()
 		hangUp()
 		leave()
 	})
@@ -1178,7 +1165,6 @@ func TestWhatIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLoneStream("a", 3000)
 		_, hangUp, _ := follow(t, s, "")
-		synctest.Wait()
 		for n := range 10 { // four are kept; the first five are progress
 			method := map[bool]string{true: "notifications/progress", false: "notifications/message"}[n < 5]
 			_ = s.push(t.Context(), sentEvent{text: make([]byte, 400), method: method})
@@ -1198,28 +1184,118 @@ func TestForgottenWhileItIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLoneStream("a", 1<<20)
 		_, hangUp, _ := follow(t, s, "")
-		synctest.Wait()
 		for range 30 {
-			_ = s.push(t.Context(), sentEvent{text: bytes.Repeat([]byte("x"), 1000)})
-			synctest.Wait()
+			s.tell(t, strings.Repeat("x", 1000))
 		}
 		hangUp()
 		s.end()
-		stuck := make(chan struct{})
-		p := &paper{header: http.Header{}, stuck: stuck}
+		p := newPaper()
+		p.stick()
 		go followStream(s, p, httptest.NewRequest("GET", "/", nil), "a/1")
 		synctest.Wait()
 		s.forget()
 		if len(s.events) != 29 { // also those that are being written: they take memory until then
 			t.Error(len(s.events), "events are kept while they are read")
 		}
-		close(stuck)
-		synctest.Wait()
+		p.release()
 		if got, id, _ := p.data(); len(got) != 29 || id != "a/30" {
 			t.Error(len(got), "events, the last", id)
 		}
 		if len(s.events) != 0 || s.keptBytes != 0 {
 			t.Error(len(s.events), "events are kept")
+		}
+	})
+}
+
+// A stream keeps its newest event, even if that alone is too much for it. Its id may have any characters but the end of a line.
+func TestNewestIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLoneStream("a/b", 1000)
+		_, hangUp, _ := follow(t, s, "")
+		for _, text := range []string{"one", "two", strings.Repeat("x", 100_000)} {
+			s.tell(t, text)
+		}
+		hangUp()
+		s.end()
+		p, _, done := follow(t, s, s.eventID(2))
+		<-done
+		if got, id, _ := p.data(); len(got) != 1 || len(got[0]) != 100_000 || id != s.eventID(3) {
+			t.Error(len(got), id)
+		}
+	})
+}
+
+// What a response could not write is written by the next one.
+func TestFailedWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLoneStream("a", 1000)
+		p, hangUp, _ := follow(t, s, "")
+		s.tell(t, "one")
+		hangUp()
+		s.tell(t, "two")
+		p.torn = true
+		_ = followStream(s, p, httptest.NewRequest("GET", "/", nil), "")
+		s.end()
+		p, _, done := follow(t, s, "")
+		<-done
+		if got, _, _ := p.data(); !slices.Equal(got, []string{"two"}) {
+			t.Error(got)
+		}
+	})
+}
+
+// A response whose client does not read, and which another one displaces, has a second to end: nobody counts what it holds.
+func TestDisplacedResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLoneStream("a", 1<<20)
+		s.prime = true // so that its beginning has an id
+		first, _, done := follow(t, s, "")
+		first.timed = true
+		first.stick()
+		s.tell(t, strings.Repeat("x", 100_000))
+		began := time.Now()
+		second, hangUp, _ := follow(t, s, "a/0")
+		<-done
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("the first response ends after %v", took)
+		}
+		hangUp()
+		if n := len(second.read()); n < 100_000 {
+			t.Errorf("the second one has %d bytes", n)
+		}
+	})
+}
+
+// All sessions together keep so many bytes, and never more. A stream that finds no room loses its own oldest events, or does not keep the new
+// one. Other streams lose nothing, and no sender gets an error.
+func TestKeptByAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 1000 // of an event, about
+		kept := counter{limit: 10 * size}
+		a, b := newLoneStream("a", 1<<20), newLoneStream("b", 1<<20)
+		for _, s := range []*Stream{a, b} {
+			s.kept = &kept
+			_, hangUp, _ := follow(t, s, "")
+			for n := range 20 {
+				s.tell(t, strings.Repeat("x", size-eventOverhead-20))
+				if kept.taken > kept.limit {
+					t.Fatalf("%d bytes are kept, after event %d of stream %s", kept.taken, n, s.id)
+				}
+			}
+			hangUp()
+		}
+		if n := len(a.events); n == 0 || n > 10 || a.lostThrough == 0 || a.lostThrough > 20-int64(n) {
+			t.Errorf("the first stream keeps %d events, and has lost those up to %d", n, a.lostThrough)
+		}
+		if n := len(b.events); n > 10-len(a.events) || b.lostThrough < 20-int64(n) {
+			t.Errorf("the second stream keeps %d events, and has lost those up to %d", n, b.lostThrough)
+		}
+		for _, s := range []*Stream{a, b} {
+			s.end()
+			s.forget()
+		}
+		if kept.taken != 0 {
+			t.Error(kept.taken, "bytes are still counted")
 		}
 	})
 }
@@ -1301,7 +1377,8 @@ func TestNoRoomOnAStream(t *testing.T) {
 // A response without a stream has time to be written, however long the request has taken.
 func TestShortResponsesHaveTime(t *testing.T) {
 	for name, answer := range map[string]func(http.ResponseWriter){"202": accepted, "JSON": func(w http.ResponseWriter) { writeParts(w, 200, nil) }} {
-		p := &timed{paper: paper{header: http.Header{}}, until: time.Now()}
+		p := newPaper()
+		p.timed, p.until = true, time.Now()
 		if answer(p); time.Until(p.until) < stall-time.Second {
 			t.Errorf("%s: it must be written within %v", name, time.Until(p.until))
 		}
@@ -1313,12 +1390,13 @@ func TestShortResponsesHaveTime(t *testing.T) {
 func TestStreamDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLoneStream("s", 0)
-		p := &timed{paper: paper{header: http.Header{}}}
+		p := newPaper()
+		p.timed = true
 		done := make(chan struct{})
 		go func() { defer close(done); _ = followStream(s, p, httptest.NewRequest("GET", "/", nil), "") }()
+		synctest.Wait()
 		for range 3 {
-			_ = s.push(t.Context(), sentEvent{text: []byte("x")})
-			synctest.Wait()
+			s.tell(t, "x")
 			if !p.until.IsZero() || p.left < stall {
 				t.Error("there were", p.left, "to write, and afterwards", p.until)
 			}
@@ -1341,35 +1419,15 @@ func TestSlowReader(t *testing.T) {
 			call := toolCall(1, "echo", fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", 1<<20)))
 			r := httptest.NewRequest("POST", "/", strings.NewReader(call))
 			r.Header = http.Header{"Content-Type": {"application/json"}}
-			w := &slowReader{ResponseRecorder: httptest.NewRecorder(), pause: pause}
+			p := newPaper()
+			p.timed, p.pause = true, pause
 			began := time.Now()
-			h.ServeHTTP(w, r)
-			if took := time.Since(began); w.Code != 200 || (w.Body.Len() > 1<<20) != isServed || took > 2*time.Minute {
-				t.Errorf("%v for 16 KiB: %d, %d bytes in %v", pause, w.Code, w.Body.Len(), took)
+			h.ServeHTTP(p, r)
+			if took := time.Since(began); p.status != 200 || (p.text.Len() > 1<<20) != isServed || took > 2*time.Minute {
+				t.Errorf("%v for 16 KiB: %d, %d bytes in %v", pause, p.status, p.text.Len(), took)
 			}
 		})
 	}
-}
-
-// slowReader is a response whose client makes a pause before it reads another 16 KiB.
-type slowReader struct {
-	*httptest.ResponseRecorder
-	pause time.Duration
-	until time.Time // the write deadline; zero: there is none
-}
-
-func (w *slowReader) SetWriteDeadline(until time.Time) error { w.until = until; return nil }
-
-func (w *slowReader) Write(b []byte) (n int, err error) {
-	for part := range slices.Chunk(b, 16<<10) {
-		time.Sleep(w.pause)
-		if !w.until.IsZero() && time.Now().After(w.until) {
-			return n, os.ErrDeadlineExceeded
-		}
-		_, _ = w.ResponseRecorder.Write(part)
-		n += len(part)
-	}
-	return n, nil
 }
 
 // Of the body with which a server refuses a request, a client reads the beginning.
@@ -1388,24 +1446,6 @@ func TestRefusalIsBounded(t *testing.T) {
 		}
 		c.Close()
 	}
-}
-
-// timed is paper that knows of write deadlines.
-type timed struct {
-	paper
-	until time.Time
-	left  time.Duration // at the last write
-}
-
-func (p *timed) SetReadDeadline(time.Time) error { return nil }
-func (p *timed) SetWriteDeadline(until time.Time) error {
-	p.until = until
-	return nil
-}
-
-func (p *timed) Write(b []byte) (int, error) {
-	p.left = time.Until(p.until)
-	return p.paper.Write(b)
 }
 
 // ======== session.go ========
@@ -1976,7 +2016,7 @@ func TestAuthentication(t *testing.T) {
 	const note, two = `{"jsonrpc":"2.0","method":"x"}`, `[` + ping + `,{"jsonrpc":"2.0","id":2,"method":"ping"}]`
 	const ada, bob = "Authorization: Bearer ada; X-Value: a", "Authorization: Bearer bob"
 	const session, event, modern = "; Mcp-Session-Id: session-1", "; Mcp-Session-Id: session-1; Last-Event-ID: 84097828.1/1", "; MCP-Protocol-Version: 2026-07-28"
-	opened := &paper{header: http.Header{}}
+	opened := newPaper()
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	r := httptest.NewRequestWithContext(ctx, "GET", "/sse", nil)
@@ -2136,43 +2176,6 @@ func (r slowResult) MarshalJSON() ([]byte, error) {
 	return []byte("{}"), nil
 }
 
-// All sessions together keep so many bytes, and never more. A stream that finds no room loses its own oldest events, or does not keep the new
-// one. Other streams lose nothing, and no sender gets an error.
-func TestKeptByAll(t *testing.T) {
-	const size = 1000 // of an event, about
-	kept := counter{limit: 10 * size}
-	streams := []*Stream{newLoneStream("a", 1<<20), newLoneStream("b", 1<<20)}
-	for i, s := range streams {
-		s.kept = &kept
-		p, hangUp, _ := follow(t, s, "")
-		waitFor(t, func() bool { return p.read() != "" })
-		for n := range 20 {
-			if err := s.push(t.Context(), sentEvent{text: make([]byte, size-eventOverhead-20)}); err != nil {
-				t.Fatal(err)
-			}
-			if taken := takenOf(&kept); taken > kept.limit {
-				t.Fatalf("%d bytes are kept, after event %d of stream %d", taken, n, i)
-			}
-			waitFor(t, func() bool { _, id, _ := p.data(); return id == s.eventID(int64(n+1)) })
-		}
-		hangUp()
-	}
-	a, b := streams[0], streams[1]
-	if n := len(a.events); n == 0 || n > 10 || a.lostThrough == 0 || a.lostThrough > 20-int64(n) {
-		t.Errorf("the first stream keeps %d events, and has lost those up to %d", n, a.lostThrough)
-	}
-	if n := len(b.events); n > 10-len(a.events) || b.lostThrough < 20-int64(n) {
-		t.Errorf("the second stream keeps %d events, and has lost those up to %d", n, b.lostThrough)
-	}
-	for _, s := range streams {
-		s.end()
-		s.forget()
-	}
-	if kept.taken != 0 {
-		t.Error(kept.taken, "bytes are still counted")
-	}
-}
-
 func takenOf(c *counter) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -2243,7 +2246,8 @@ func TestJSONTakesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		h := newHandler(t, HandlerFunc(func(context.Context, *Exchange) (any, error) { <-release; return nil, nil }))
-		p := &timed{paper: paper{header: http.Header{}}, until: time.Now().Add(2 * time.Second)}
+		p := newPaper()
+		p.timed, p.until = true, time.Now().Add(2*time.Second)
 		v := visit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { h.ServeHTTP(p, r) }), "POST", modernRequest("m", ""),
 			append(modernLines("m"), "Accept: application/json")...)
 		time.Sleep(1500 * time.Millisecond)
@@ -2296,49 +2300,6 @@ func TestJSONIsNotKept(t *testing.T) {
 		})
 	}
 }
-
-// A stream keeps its newest event, even if that alone is too much for it. Its id may have any characters but the end of a line.
-func TestNewestIsKept(t *testing.T) {
-	s := newLoneStream("a/b", 1000)
-	p, hangUp, _ := follow(t, s, "")
-	waitFor(t, func() bool { return p.read() != "" })
-	for _, data := range []string{"one", "two", strings.Repeat("x", 100_000)} {
-		if err := s.push(t.Context(), sentEvent{text: []byte(data)}); err != nil {
-			t.Fatal(err)
-		}
-		waitFor(t, func() bool { got, _, _ := p.data(); return len(got) > 0 && got[len(got)-1] == data })
-	}
-	hangUp()
-	s.end()
-	p, _, done := follow(t, s, s.eventID(2))
-	<-done
-	if got, id, _ := p.data(); len(got) != 1 || len(got[0]) != 100_000 || id != s.eventID(3) {
-		t.Error(len(got), id)
-	}
-}
-
-// What a response could not write is written by the next one.
-func TestFailedWrite(t *testing.T) {
-	s := newLoneStream("a", 1000)
-	p, hangUp, _ := follow(t, s, "")
-	waitFor(t, func() bool { return p.read() != "" })
-	_ = s.push(t.Context(), sentEvent{text: []byte("one")})
-	waitFor(t, func() bool { _, id, _ := p.data(); return id == s.eventID(1) })
-	hangUp()
-	_ = s.push(t.Context(), sentEvent{text: []byte("two")})
-	_ = followStream(s, failing{p}, httptest.NewRequest("GET", "/", nil), "")
-	s.end()
-	p, _, done := follow(t, s, "")
-	<-done
-	if got, _, _ := p.data(); !slices.Equal(got, []string{"two"}) {
-		t.Error(got)
-	}
-}
-
-// failing is paper on which nothing can be written.
-type failing struct{ *paper }
-
-func (failing) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 // newWaiting returns a handler whose method wait waits until its context ends, and how many of these calls run. It has eight places for requests.
 func newWaiting(t *testing.T) (h *StreamableHandler, running *atomic.Int32) {
@@ -2417,60 +2378,6 @@ func TestNothingIsKeptAfterTheEnd(t *testing.T) {
 			t.Errorf("kept %d, used %d, running %d: %s", h.kept.taken, h.used.taken, h.running.taken, v.Body)
 		}
 	})
-}
-
-// A response whose client does not read, and which another one displaces, has a second to end: nobody counts what it holds.
-func TestDisplacedResponse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newLoneStream("a", 1<<20)
-		s.prime = true // so that its beginning has an id
-		first := &stuckWriter{ResponseRecorder: httptest.NewRecorder(), deadline: make(chan time.Time, 9)}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = followStream(s, first, httptest.NewRequest("GET", "/", nil), "")
-		}()
-		synctest.Wait()
-		_ = s.push(t.Context(), sentEvent{text: make([]byte, 100_000)})
-		synctest.Wait()
-		began := time.Now()
-		ctx, cancel := context.WithCancel(t.Context())
-		second := httptest.NewRecorder()
-		go followStream(s, second, httptest.NewRequestWithContext(ctx, "GET", "/", nil), "a/0")
-		<-done
-		if took := time.Since(began); took != time.Second {
-			t.Errorf("the first response ends after %v", took)
-		}
-		cancel()
-		synctest.Wait()
-		if second.Body.Len() < 100_000 {
-			t.Errorf("the second one has %d bytes", second.Body.Len())
-		}
-	})
-}
-
-// stuckWriter is a response whose client reads nothing after the header. A write ends with the deadline.
-type stuckWriter struct {
-	*httptest.ResponseRecorder
-	deadline chan time.Time
-}
-
-func (w *stuckWriter) SetWriteDeadline(t time.Time) error { w.deadline <- t; return nil }
-
-func (w *stuckWriter) Write(b []byte) (int, error) {
-	if len(b) < 1000 {
-		return w.ResponseRecorder.Write(b)
-	}
-	for at := <-w.deadline; ; {
-		for len(w.deadline) > 0 {
-			at = <-w.deadline
-		}
-		select {
-		case <-time.After(time.Until(at)):
-			return 0, os.ErrDeadlineExceeded
-		case at = <-w.deadline:
-		}
-	}
 }
 
 // The sweep stops the calls that were there when it looked, and not those of a client that has come back since.
@@ -3157,8 +3064,8 @@ func TestHTTPListenStalled(t *testing.T) {
 		uri := "note:///" + strings.Repeat("x", 7000)
 		body := modernRequest("subscriptions/listen", fmt.Sprintf(`"notifications":{"resourceSubscriptions":["%s"]}`, uri))
 		lines := modernLines("subscriptions/listen")
-		stuck := make(chan struct{})
-		stalled := &paper{header: http.Header{}, stuck: stuck}
+		stalled := newPaper()
+		stalled.stick()
 		visit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { h.ServeHTTP(stalled, r) }), "POST", body, lines...)
 		reads := visit(h, "POST", strings.Replace(body, `"id":1`, `"id":"reads"`, 1), lines...)
 		synctest.Wait()
@@ -3173,8 +3080,7 @@ func TestHTTPListenStalled(t *testing.T) {
 				t.Fatalf("%d: %s", n, got)
 			}
 		}
-		close(stuck)
-		synctest.Wait()
+		stalled.release()
 		if data, _, _ := stalled.data(); len(data) > 300 || !strings.Contains(data[len(data)-1], `"n":"1000"`) {
 			t.Errorf("%d notifications waited for it, the last %s", len(data), data[len(data)-1])
 		}
@@ -6303,28 +6209,73 @@ func waitFor(t testing.TB, condition func() bool) {
 	t.Fatal("it does not happen")
 }
 
-// paper is a response to write on. While stuck is not nil, writing waits for it to be closed.
+// paper is a response to write on.
 type paper struct {
 	header http.Header
+	status int
+	timed  bool          // it knows of write deadlines
+	pause  time.Duration // which its client makes before it reads another 16 KiB
+	torn   bool          // nothing can be written
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below
 	text  bytes.Buffer
-	stuck chan struct{}
+	stuck bool          // its client does not read
+	until time.Time     // the write deadline; zero: there is none
+	left  time.Duration // to that, at the last write
 }
 
-func (p *paper) Header() http.Header { return p.header }
-func (p *paper) WriteHeader(int)     {}
-func (p *paper) FlushError() error   { return nil }
-func (p *paper) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	stuck := p.stuck
-	p.mu.Unlock()
-	if stuck != nil {
-		<-stuck
+func newPaper() *paper { return &paper{header: http.Header{}} }
+
+func (p *paper) Header() http.Header             { return p.header }
+func (p *paper) WriteHeader(status int)          { p.status = status }
+func (p *paper) FlushError() error               { return nil }
+func (p *paper) SetReadDeadline(time.Time) error { return nil }
+func (p *paper) SetWriteDeadline(until time.Time) error {
+	if !p.timed {
+		return errors.ErrUnsupported
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.text.Write(b)
+	p.until = until
+	return nil
+}
+
+func (p *paper) Write(b []byte) (n int, err error) {
+	if p.torn {
+		return 0, io.ErrClosedPipe
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = time.Until(p.until)
+	for part := range slices.Chunk(b, 16<<10) {
+		for pause := p.pause; p.stuck || pause > 0; pause = 0 {
+			p.mu.Unlock()
+			time.Sleep(max(pause, 10*time.Millisecond))
+			p.mu.Lock()
+			if !p.until.IsZero() && !time.Now().Before(p.until) {
+				return n, os.ErrDeadlineExceeded
+			}
+		}
+		_, _ = p.text.Write(part)
+		n += len(part)
+	}
+	return n, nil
+}
+
+// stick makes writing wait.
+func (p *paper) stick() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stuck = true
+}
+
+// release lets writing go on, in a bubble, until all is written.
+func (p *paper) release() {
+	p.mu.Lock()
+	p.stuck = false
+	p.mu.Unlock()
+	time.Sleep(time.Second)
+	synctest.Wait()
 }
 
 func (p *paper) read() string {
@@ -6345,10 +6296,10 @@ func (p *paper) data() (data []string, last string, retry time.Duration) {
 	return data, last, retry
 }
 
-// follow follows a stream on a goroutine. hangUp is the client's going away, and waits for the end; done is closed then.
+// follow follows a stream on a goroutine of a bubble. hangUp is the client's going away, and waits for the end; done is closed then.
 func follow(t *testing.T, s *Stream, after string) (p *paper, hangUp func(), done chan struct{}) {
 	t.Helper()
-	p = &paper{header: http.Header{}}
+	p = newPaper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done = make(chan struct{})
 	go func() {
@@ -6357,7 +6308,17 @@ func follow(t *testing.T, s *Stream, after string) (p *paper, hangUp func(), don
 			t.Errorf("after %q: %v", after, err)
 		}
 	}()
+	synctest.Wait()
 	return p, func() { cancel(); <-done }, done
+}
+
+// tell sends an event in a bubble, and waits until the response has it, if its client reads.
+func (s *Stream) tell(t *testing.T, text string) {
+	t.Helper()
+	if err := s.push(t.Context(), sentEvent{text: []byte(text)}); err != nil {
+		t.Error(err)
+	}
+	synctest.Wait()
 }
 
 // newHandler returns a handler as the demo has it, with sessions named session-1 and so on.
