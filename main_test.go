@@ -468,18 +468,68 @@ func TestRequestIsNotHeld(t *testing.T) {
 	})
 }
 
-// A client holds 2,048 answers for a server that does not read them. What comes after that is dropped.
-func TestClientDropsAFlood(t *testing.T) {
-	p := newPeer(t.Context(), nil, plainProtocol{}, nil)
-	p.weAreClient = true
-	held := 0
-	for i := range 3 * maxInFlight {
-		if p.dispatch(t.Context(), nil, Decode(fmt.Appendf(nil, `{"id":%d}`, i)), Exchange{}) != nil {
-			held++
+// What the other side makes this one keep has a bound. Beyond it there is an error, or the rest is dropped.
+func TestBounds(t *testing.T) {
+	list := func(n int, format string) []byte {
+		all := ""
+		for i := range n {
+			all += "," + fmt.Sprintf(format, i)
 		}
+		return []byte("{" + all[1:] + "}")
 	}
-	if held != 2*maxInFlight {
-		t.Error(held)
+	for name, row := range map[string]struct {
+		most int
+		err  string
+		take func(n int) (int, error) // returns how many are taken
+	}{
+		"questions of one answer": {maxMembers, "at most 1024", func(n int) (int, error) {
+			questions, err := readQuestions(list(n, `"%d":{"method":"roots/list"}`))
+			return len(questions), err
+		}},
+		"marks of a schema": {128, "more than 128 times", func(n int) (int, error) {
+			marked, err := ReadHeaderParams(list(1, `"properties":`+string(list(n, `"p%[1]d":{"type":"string","x-mcp-header":"H%[1]d"}`))+`,"x%d":0`))
+			return len(marked), err
+		}},
+		"icons, as one of two bytes takes many in Go": {maxIcons, "", func(n int) (int, error) {
+			var who Implementation
+			err := json.Unmarshal([]byte(`{"name":"n","version":"1","icons":[`+strings.Repeat("{},", n-1)+`{}]}`), &who)
+			return len(who.Icons), err
+		}},
+		"answers that a client holds for a server that does not read": {2 * maxInFlight, "", func(n int) (held int, err error) {
+			p := newPeer(t.Context(), nil, plainProtocol{}, nil)
+			p.weAreClient = true
+			for i := range n {
+				if p.dispatch(t.Context(), nil, Decode(fmt.Appendf(nil, `{"id":%d}`, i)), Exchange{}) != nil {
+					held++
+				}
+			}
+			return held, nil
+		}},
+		"schemas of tools whose marks a client remembers, of a megabyte each": {maxMarked / 1_000_000, "", func(n int) (int, error) {
+			marks := &ToolMarks{read: ReadHeaderParams}
+			schema := json.RawMessage(`{"properties":{"a":{"type":"string","x-mcp-header":"A"}},"description":"` + strings.Repeat("x", 1_000_000) + `"}`)
+			for i := range n {
+				if err := marks.learnTool(strconv.Itoa(i), schema); err != nil {
+					return 0, err
+				}
+			}
+			return len(marks.marked), nil
+		}},
+		"bytes of the name of such a tool, with those of its schema": {maxMarked, "is not remembered", func(n int) (int, error) {
+			marks, schema := &ToolMarks{read: ReadHeaderParams}, `{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}`
+			_ = marks.learnTool(strings.Repeat("n", n-len(schema)), json.RawMessage(schema))
+			if len(marks.marked) == 0 {
+				return 0, errors.New("it is not remembered")
+			}
+			return n, nil
+		}},
+	} {
+		if n, err := row.take(row.most); n != row.most || err != nil {
+			t.Errorf("%s: of %d there are %d, %v", name, row.most, n, err)
+		}
+		if n, err := row.take(row.most + 1); row.err == "" && (n != row.most || err != nil) || row.err != "" && (err == nil || !strings.Contains(err.Error(), row.err)) {
+			t.Errorf("%s: of %d there are %d, %v", name, row.most+1, n, err)
+		}
 	}
 }
 
@@ -1728,19 +1778,6 @@ func TestHandshakeIsBounded(t *testing.T) {
 	}
 }
 
-// An object whose names are not known has 1,024 members at most, because in Go each takes ten times its bytes.
-func TestManyMembers(t *testing.T) {
-	for n, isRead := range map[int]bool{maxMembers: true, maxMembers + 1: false} {
-		var o Object
-		for i := range n {
-			o.Add(strconv.Itoa(i), []byte("{}"))
-		}
-		if members, err := uniqueMembers("arguments", o.JSON()); (err == nil) != isRead || isRead && len(members) != n {
-			t.Errorf("%d members: %d are read, %v", n, len(members), err)
-		}
-	}
-}
-
 // Of the schema that legacy clients see, only the marks of properties are taken out, at each level.
 func TestWithoutMarks(t *testing.T) {
 	got := withoutMarks(json.RawMessage(`{"type":"object","x-mcp-header":"A","properties":{` +
@@ -1834,37 +1871,6 @@ func TestWhatARevisionKnows(t *testing.T) {
 	}
 }
 
-// A server that asks too much at once is not answered.
-func TestQuestionsAreBounded(t *testing.T) {
-	for n, isTaken := range map[int]bool{maxInFlight: true, maxInFlight + 1: false} {
-		var all Object
-		for i := range n {
-			all.Add(strconv.Itoa(i), []byte(`{"method":"roots/list"}`))
-		}
-		if questions, err := readQuestions(all.JSON()); (err == nil) != isTaken || isTaken && len(questions) != n {
-			t.Errorf("%d: %d, %v", n, len(questions), err)
-		}
-	}
-}
-
-// The schemas of all tools whose marks a client remembers have so many bytes.
-func TestMarksAreBounded(t *testing.T) {
-	marks := &ToolMarks{read: ReadHeaderParams}
-	schema := json.RawMessage(`{"properties":{"a":{"type":"string","x-mcp-header":"A"}},"description":"` + strings.Repeat("x", 1_000_000) + `"}`)
-	for i := range 10 {
-		if err := marks.learnTool(strconv.Itoa(i), schema); err != nil {
-			t.Error(err)
-		}
-	}
-	if len(marks.marked) != 4 || marks.size > maxMarked {
-		t.Errorf("%d tools, %d bytes", len(marks.marked), marks.size)
-	}
-	_ = marks.learnTool(strings.Repeat("n", maxMarked), json.RawMessage(`{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}`))
-	if len(marks.marked) != 4 {
-		t.Error("a name is not counted")
-	}
-}
-
 // A requestState is good for the request that it was made for, and for a while. The order of the params does not matter, nor what a retry adds.
 func TestRequestState(t *testing.T) {
 	server := new(Server)
@@ -1893,15 +1899,6 @@ func TestRequestState(t *testing.T) {
 		if err := server.unseal(row.x, row.sealed); (err == nil) != row.isGood || row.isGood && row.x.State() != "state" || !row.isGood && row.x != made && row.x.State() != "" {
 			t.Errorf("%s: %v, %q", name, err, row.x.State())
 		}
-	}
-}
-
-// An icon of two bytes takes many in Go, so only some are read.
-func TestIconsAreBounded(t *testing.T) {
-	var who Implementation
-	text := `{"name":"n","version":"1","icons":[` + strings.Repeat("{},", 1000) + `{}]}`
-	if err := json.Unmarshal([]byte(text), &who); err != nil || len(who.Icons) != maxIcons {
-		t.Error(len(who.Icons), err)
 	}
 }
 
@@ -3484,24 +3481,6 @@ func (g *rig) checkEvents(x *asked, text []byte) (fresh []*Message) {
 		fresh = append(fresh, Decode(e.Data).Messages...)
 	}
 	return fresh
-}
-
-// manyMarks returns n properties, each with a mark.
-func manyMarks(n int) (text string) {
-	for i := range n {
-		text += fmt.Sprintf(`"p%d":{"type":"string","x-mcp-header":"H%d"},`, i, i)
-	}
-	return text
-}
-
-// A schema has at most 128 marks.
-func TestHeaderParamsAreBounded(t *testing.T) {
-	for n, want := range map[int]string{128: "", 129: "more than 128 times"} {
-		marked, err := ReadHeaderParams(json.RawMessage(`{"properties":{` + strings.TrimSuffix(manyMarks(n), ",") + `}}`))
-		if want == "" && (err != nil || len(marked) != n) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%d: %d, %v", n, len(marked), err)
-		}
-	}
 }
 
 // ---- The client over HTTP ----
