@@ -3904,8 +3904,10 @@ func TestCallAsksTheUser(t *testing.T) {
 	}
 }
 
-// A form shows what the schema says of a field, and asks again for what does not fit. What cannot be checked here is only shown.
+// A form shows what the schema says of a field: its types or its choices. It asks again for what does not fit. What cannot be checked here is only
+// shown, and a schema that cannot be read is one for any value.
 func TestCallChecksTheForm(t *testing.T) {
+	many, ref := strings.TrimSuffix(strings.Repeat("1,", maxChoices+1), ","), `{"$ref":"#/properties/f/$defs/E"}`
 	for _, row := range []struct{ schema, prompt, typed, says, value string }{
 		{`{"type":"boolean"}`, "y or n", "perhaps\nY", `must be boolean, not "perhaps": write true or false, or y or n`, `true`},
 		{`{"type":["boolean","string"]}`, "boolean|string", "yes", "", `"yes"`},
@@ -3919,6 +3921,16 @@ func TestCallChecksTheForm(t *testing.T) {
 		{`{"type":"array","items":{"anyOf":[{"const":"1","title":"One"},{"const":"2","title":"Two"}]}}`, `array of "1"=One|"2"=Two`, `["3"]` + "\n" + `["2"]`, `must be "1"|"2", not "3"`, `["2"]`},
 		{`{"anyOf":[{"type":"array","items":{"enum":["x","y"]}},{"type":"null"}]}`, `null|array of "x"|"y"`, "x\nnull", `must be null|array of "x"|"y", not "x": write JSON, such as ["a"]`, `null`},
 		{`{"type":"object"}`, "object", "x\n{}", `must be object, not "x": write JSON, such as {"a":1}`, `{}`},
+		{`{"allOf":[{"type":"string"},{"minLength":1}]}`, "string", "5", "", `"5"`},
+		{`{"allOf":[{"enum":["a","b"]},{"enum":["b","c"]}]}`, `one of "a"|"b"`, "c\nb", `must be "a"|"b", not "c"`, `"b"`},
+		{`{"anyOf":[{"type":"integer"},{"type":"null"}]}`, `integer|null`, "5", "", `5`},
+		{`{"type":["array","object"],"items":{"type":"string"}}`, "object|array of string", `{"a":1}`, "", `{"a":1}`},
+		{`{"enum":[1,2]}`, "one of 1|2", "1.0", "", "1.0"},
+		{`{"enum":[` + many + `]}`, "any", "7", "", "7"},
+		{`{"anyOf":[` + ref + strings.Repeat(","+ref, 400) + `],"$defs":{"E":{"enum":[` + many + `]}}}`, "any", "7", "", "7"},
+		{`{"$ref":"#/properties/f/$ref"}`, "any", "7", "", "7"},
+		{`{"$ref":"#/properties/f/a","a":{"$ref":"#/properties/f/a"}}`, "any", "7", "", "7"},
+		{`{"$ref":"#/properties/f/a` + strings.Repeat("/a", 9000) + `"}`, "any", "7", "", "7"},
 	} {
 		c, shown := newAsked(strings.NewReader(row.typed + "\n"))
 		result, err := c.Handle(t.Context(), newQuestion(`{"properties":{"f":`+row.schema+`}}`))
@@ -3974,38 +3986,12 @@ func TestCallWaitsForTheUser(t *testing.T) {
 	})
 }
 
-// What call makes of a schema: its types or choices, the value of what is typed, and whether that fits.
-func TestSchema(t *testing.T) {
-	many := strings.TrimSuffix(strings.Repeat("1,", maxChoices+1), ",")
-	for _, row := range []struct {
-		schema, typed, want, value string
-		fits                       bool
-	}{
-		{`{"allOf":[{"type":"string"},{"minLength":1}]}`, "5", "string", `"5"`, true},
-		{`{"allOf":[{"enum":["a","b"]},{"enum":["b","c"]}]}`, "c", `"a"|"b"`, `"c"`, false},
-		{`{"anyOf":[{"type":"integer"},{"type":"null"}]}`, "5", `integer|null`, `5`, true},
-		{`{"type":["array","object"],"items":{"type":"string"}}`, `{"a":1}`, "object|array of string", `{"a":1}`, true},
-		{`{"enum":[1,2]}`, "1.0", "1|2", "1.0", true},
-		{`{"enum":[` + many + `]}`, "7", "any", "7", true},
-		{`{"$ref":"#/$ref"}`, "7", "any", "7", true},
-		{`{"$ref":"#/a","a":{"$ref":"#/a"}}`, "7", "any", "7", true},
-		{`{"$ref":"#/a` + strings.Repeat("/a", 9000) + `"}`, "7", "any", "7", true},
-	} {
-		s := readSchema(json.RawMessage(row.schema))
-		value := s.value(row.typed)
-		if s.String() != row.want || string(value) != row.value || (s.check(value) == nil) != row.fits {
-			t.Errorf("%.80s: %s, %s, %v", row.schema, s, value, s.check(value))
-		}
-	}
-	ref := `{"$ref":"#/$defs/E"}`
-	large := readSchema(json.RawMessage(`{"anyOf":[` + ref + strings.Repeat(","+ref, 400) + `],"$defs":{"E":{"enum":[` + many + `]}}}`))
-	if large.String() != "any" {
-		t.Errorf("%.100s", large)
-	}
-	e := `{"const":"` + strings.Repeat("v", 1e6) + `"}`
-	same := readSchema(json.RawMessage(`{"anyOf":[` + ref + strings.Repeat(","+ref, 300) + `],"$defs":{"E":` + e + `}}`))
-	if n := testing.AllocsPerRun(1, func() { _ = same.String() }); n > 30 { // a choice that is not shown is not copied
-		t.Errorf("%v allocations for a text that is cut", n)
+// A choice of a schema that is not shown is not copied for what is shown.
+func TestSchemaTextIsCut(t *testing.T) {
+	choices := `{"$ref":"#/$defs/E"}` + strings.Repeat(`,{"$ref":"#/$defs/E"}`, 300)
+	s := readSchema(json.RawMessage(`{"anyOf":[` + choices + `],"$defs":{"E":{"const":"` + strings.Repeat("v", 1e6) + `"}}}`))
+	if n := testing.AllocsPerRun(1, func() { _ = s.String() }); n > 30 {
+		t.Errorf("%v allocations", n)
 	}
 }
 
