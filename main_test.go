@@ -2267,49 +2267,6 @@ func newWaiting(t *testing.T) (h *StreamableHandler, running *atomic.Int32) {
 	return h, running
 }
 
-// Calls whose clients have gone go on, however long that takes. Only when a request has found no place, the next sweep ends those of all sessions
-// that have been silent for a minute. A session with an open stream is not silent.
-func TestSilentSession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, running := newWaiting(t)
-		listening, first, second, other := openSession(h, "2025-11-25"), openSession(h, "2025-11-25"), openSession(h, "2025-11-25"), openSession(h, "2025-11-25")
-		defer visit(h, "GET", "", listening).leave()
-		visit(h, "POST", ping, other).answered() // or the sweep takes it for a session that is not used
-		for i, session := range []string{listening, listening, first, first, first, second, second, second} {
-			v := visit(h, "POST", fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"wait"}`, i), session)
-			time.Sleep(2 * time.Second) // it becomes a stream
-			v.leave()
-		}
-		check := func(when string, after time.Duration, status int, left int32) {
-			t.Helper()
-			time.Sleep(after)
-			v := visit(h, "POST", ping, other).answered()
-			synctest.Wait()
-			if n := running.Load(); v.Code != status || n != left {
-				t.Errorf("%s: %d %s, and %d calls run; want %d and %d", when, v.Code, v.Body, n, status, left)
-			}
-		}
-		check("at once", 0, 503, 8)
-		if v := visit(h, "POST", initializeLine("2025-11-25")).answered(); v.Code != 200 {
-			t.Errorf("initialize gets %d", v.Code)
-		}
-		check("nobody is silent for a minute", 30*time.Second, 503, 8)
-		check("no request was refused since they are silent", time.Minute, 503, 8)
-		check("now one was, and the sweep finds them", sweepEvery, 200, 2)
-		for i := range 6 {
-			v := visit(h, "POST", fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"wait"}`, 10+i), first)
-			time.Sleep(2 * time.Second)
-			v.leave()
-		}
-		time.Sleep(time.Hour)
-		if n := running.Load(); n != 8 {
-			t.Errorf("after an hour %d calls run", n)
-		}
-		check("no request was refused in that hour", 0, 503, 8)
-		check("now one was", sweepEvery, 200, 2)
-	})
-}
-
 // A session that is deleted while a response becomes a stream keeps nothing of it: nobody could give that back.
 func TestNothingIsKeptAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -2556,7 +2513,7 @@ func TestEndedStreamsMakeRoom(t *testing.T) {
 	})
 }
 
-// The same holds for bytes in use: four calls whose clients have gone have them all, and their session loses the calls when a body has found no room.
+// As for places, in testdata/cases/http-limits.txtar, so for bytes in use: four calls whose clients have gone have them all, and their session loses the calls when a body has found no room.
 func TestSilentSessionWithBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, running := newWaiting(t)
