@@ -2513,67 +2513,6 @@ func TestEndedStreamsMakeRoom(t *testing.T) {
 	})
 }
 
-// As for places, in testdata/cases/http-limits.txtar, so for bytes in use: four calls whose clients have gone have them all, and their session loses the calls when a body has found no room.
-func TestSilentSessionWithBytes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, running := newWaiting(t)
-		h.MaxBody, h.MaxHeld = 8<<10, 1 // so eight bodies fit in, and each counts twice
-		silent, other := openSession(h, "2025-11-25"), openSession(h, "2025-11-25")
-		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%%d,"method":"%%s","params":{"x":"%s"}}`, strings.Repeat("x", 8000))
-		visit(h, "POST", ping, other).answered() // or the sweep takes it for a session that is not used
-		for i := range 4 {
-			v := visit(h, "POST", fmt.Sprintf(body, i, "wait"), silent)
-			time.Sleep(2 * time.Second) // it becomes a stream
-			v.leave()
-		}
-		for i, want := range []int{503, 503, 200} {
-			v := visit(h, "POST", fmt.Sprintf(body, 9, "ping"), other).answered()
-			synctest.Wait()
-			left := int32(4)
-			if i == 2 { // the session has been silent for a minute, and the POST before was refused
-				left = 0
-			}
-			if n := running.Load(); v.Code != want || n != left {
-				t.Errorf("POST %d: %d %s, and %d calls run; want %d and %d", i, v.Code, v.Body, n, want, left)
-			}
-			time.Sleep(time.Minute + sweepEvery)
-		}
-	})
-}
-
-// What a legacy client has answered is in use until the call is: the answers of calls that wait for the next one do not fill the memory.
-func TestAnswersOfWaitingCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := &Server{Info: Implementation{Name: "t", Version: "0"}}
-		AddTool(server, Tool{Name: "ask"}, func(context.Context, *Exchange, struct{}) (any, error) {
-			form := ElicitParams{Message: "?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)}
-			return InputRequired{Requests: map[string]InputRequest{"a": {"elicitation/create", form}, "b": {"elicitation/create", form}}}, nil
-		})
-		h := newHandler(t, server)
-		defer h.Close()
-		h.MaxBody, h.MaxHeld = 64<<10, 1 // so 512 KiB may be in use
-		hello := strings.Replace(initializeLine("2025-11-25"), `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1)
-		session := "Mcp-Session-Id: " + visit(h, "POST", hello).answered().Header().Get("Mcp-Session-Id")
-		visit(h, "POST", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, session).answered()
-		answer := `{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"text":"` + strings.Repeat("x", 60_000) + `"}}}`
-		refused := false
-		for n := 0; n < 20 && !refused; n++ {
-			v := visit(h, "POST", toolCall(n, "ask", "{}"), session)
-			synctest.Wait()
-			questions := regexp.MustCompile(`"id":(\d+),"method":"elicitation/create"`).FindStringSubmatch(v.Body.String())
-			if questions == nil {
-				t.Fatal(v.Code, v.Body)
-			}
-			taken := visit(h, "POST", fmt.Sprintf(answer, questions[1]), session).answered()
-			synctest.Wait()
-			refused = taken.Code == 503 || strings.Contains(v.Body.String(), "The user cannot be asked")
-		}
-		if !refused {
-			t.Error("of 20 calls, each with an answer of 60 kB, none was refused")
-		}
-	})
-}
-
 // So many requests of one session run at most. Another session has places all the same. That of all is in testdata/cases/http-limits.txtar.
 func TestHTTPBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -5690,12 +5629,13 @@ type program struct {
 	server  *http.Server
 }
 
-// newProgram returns the program with these flags. It has one more: -places, for which the program has no flag.
+// newProgram returns the program with these flags, and two more, for which it has no flag.
 func newProgram(t *testing.T, args []string, log *slog.Logger) *program {
 	p := &program{options: new(options), demo: newDemo(), network: newMemoryNet()}
 	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
 	p.options.define(flags)
 	places := flags.Int("places", 0, "requests at once, and conversations of 2024-11-05")
+	flags.Int64Var(&p.options.guard.MaxHeld, "held", 0, "bytes of requests at once")
 	if err := flags.Parse(args); err != nil {
 		t.Fatal(err)
 	}
