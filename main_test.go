@@ -3580,71 +3580,39 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// A trace of the program is a lesson: kept, it replays, at both ends.
+// A trace of the program is a lesson: kept, it replays, that of the client at both ends. testdata/cases/traces.txtar has the traces.
 func TestTrace(t *testing.T) {
-	base, _ := startHTTP(t, []string{"-http", "127.0.0.1:0"})
-	for _, args := range [][]string{
-		{"-protocol", "2025-11-25", "-answer", `{"name":"Ada"}`, "-method", "tools/call", "-params", `{"name":"ask"}`, os.Args[0]},
-		{"-method", "tools/call", "-params", `{"name":"echo","arguments":{"text":"hi"}}`, base + "/mcp"},
-	} {
-		var trace bytes.Buffer
-		if exit := callTarget(t, append([]string{"-trace"}, args...), "", io.Discard, &trace); exit != 0 {
-			t.Fatal(exit, trace.String())
+	played := 0
+	for _, c := range goldenFiles("testdata/cases/traces.txtar") {
+		for _, s := range c.sections {
+			trace := "A trace.\n" + regexp.MustCompile("(?m)^ -- ").ReplaceAllString(unescape(s.text), "-- ")
+			switch c.name() + ", " + s.who {
+			case "a trace of a question, stderr", "a trace of calls over HTTP, stderr":
+				parseTranscript(strings.NewReplacer("?key=…", "", "Authorization: …\n", "").Replace(trace)).replays(t)
+			case "a trace of a session, log":
+				trace = regexp.MustCompile("(?m)^:\n\n").ReplaceAllString(trace, "")
+				if got := parseTranscript(trace).fromServer(t).String(); got != trace {
+					t.Errorf("got\n%s\nwant\n%s", got, trace)
+				}
+			default:
+				continue
+			}
+			played++
 		}
-		parseTranscript("A trace.\n" + trace.String()).replays(t)
+	}
+	if played != 3 {
+		t.Error(played, "traces")
 	}
 }
 
-// So is a trace of the server in a session over HTTP, with names in place of ids and credentials. The trace of the client has neither.
+// What is a secret in a session of the client is not in its trace: neither in the header, nor in the query, nor as the id of the session.
 func TestTraceHTTP(t *testing.T) {
-	base, stop := startHTTP(t, []string{"-http", "127.0.0.1:0", "-trace", "-token", "secret"})
-	session := ""
-	begin := func(method, query, body string, lines ...string) *http.Response {
-		r, _ := http.NewRequest(method, base+"/mcp"+query, strings.NewReader(body))
-		r.Header = http.Header{"Accept": {"application/json, text/event-stream"}, "Content-Type": {"application/json"}, "Authorization": {"Bearer secret"}}
-		for _, line := range append([]string{"Mcp-Session-Id: " + session}, lines...) {
-			if name, value, _ := strings.Cut(line, ": "); value != "" {
-				r.Header.Set(name, value)
-			}
-		}
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { resp.Body.Close() })
-		return resp
-	}
-	do := func(method, query, body string, lines ...string) http.Header {
-		resp := begin(method, query, body, lines...)
-		_, _ = io.Copy(io.Discard, resp.Body)
-		return resp.Header
-	}
-	session = do("POST", "", strings.Replace(initializeLine("2025-11-25"), `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1)).Get("Mcp-Session-Id")
-	do("POST", "", `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	last := ""
-	for e := range ReadEvents(begin("POST", "", toolCall(2, "ask", "{}")).Body, testLimit) {
-		if last = e.ID; bytes.Contains(e.Data, []byte("elicitation/create")) {
-			do("POST", "", `{"jsonrpc":"2.0","id":1,"result":{"action":"accept","content":{"name":"Ada"}}}`)
-		}
-	}
-	do("GET", "", "", "Last-Event-ID: "+last)
-	do("DELETE", "", "")
-	do("POST", "", ping, "Mcp-Session-Id: another-secret")
-	do("POST", "?token=third-secret", ping)
-	trace := stop()
-	if strings.Contains(trace, "secret") || strings.Contains(trace, session) || strings.Contains(trace, strings.Split(last, ".")[0]) {
-		t.Error("the trace tells secrets:", trace)
-	}
-	trace = "A trace.\n" + regexp.MustCompile("(?m)^:\n\n").ReplaceAllString(trace, "")
-	if got := parseTranscript(trace).fromServer(t).String(); got != trace {
-		t.Errorf("got\n%s\nwant\n%s", got, trace)
-	}
-	base, _ = startHTTP(t, []string{"-http", "127.0.0.1:0", "-token", "s3cret"})
-	var stderr bytes.Buffer
-	exit := callTarget(t, []string{"-trace", "-protocol", "2025-11-25", "-header", "Authorization: Bearer s3cret", "-method", "ping", base + "/mcp?key=s3cret"}, "", io.Discard, &stderr)
-	if trace := stderr.String(); exit != 0 || strings.Contains(trace, "s3cret") || !strings.Contains(trace, "\nAuthorization: …\n") ||
-		!strings.Contains(trace, "\nDELETE /mcp?key=…\n") || !strings.Contains(trace, "\nMcp-Session-Id: session-1\n") {
-		t.Errorf("exit %d\n%s", exit, trace)
+	base, _ := startHTTP(t, []string{"-http", "127.0.0.1:0", "-token", "s3cret", "-replica", "s3cret"})
+	cmd := process(t, "mcpwire", "call", "-trace", "-protocol", "2025-11-25", "-header", "Authorization: Bearer s3cret", "-method", "ping", base+"/mcp?key=s3cret")
+	trace, err := cmd.CombinedOutput()
+	if err != nil || bytes.Contains(trace, []byte("s3cret")) || !bytes.Contains(trace, []byte("\nAuthorization: …\n")) ||
+		!bytes.Contains(trace, []byte("\nDELETE /mcp?key=…\n")) || !bytes.Contains(trace, []byte("\nMcp-Session-Id: session-1\n")) {
+		t.Errorf("%v\n%s", err, trace)
 	}
 }
 
@@ -4584,11 +4552,22 @@ func (tr transcript) fromServe(g *stage, limit int, h Handler) transcript {
 	return g.play(tr, p, nil).with(p.rest())
 }
 
-// stopper is an application that does nothing but stop the server.
-type stopper func()
+// owner has started the server that is tested. It stops it, and reads what it has printed to stderr.
+type owner struct {
+	stop    func()
+	printed *lockedBuffer
+}
 
-func (stop stopper) say(section)                         { stop() }
-func (stop stopper) hear(s section) (section, time.Time) { return s, time.Now() }
+func (o owner) say(section) { o.stop() }
+
+func (o owner) hear(s section) (section, time.Time) {
+	synctest.Wait()
+	s.text = indented(o.printed.take())
+	return s, time.Now()
+}
+
+// indented puts a space in front of a line that looks like the beginning of a section.
+func indented(text string) string { return strings.ReplaceAll("\n"+text, "\n-- ", "\n -- ")[1:] }
 
 // fromHandlers plays the client's part over HTTP, with the handlers of the program.
 func (tr transcript) fromHandlers(g *stage, p *program) transcript {
@@ -4600,10 +4579,13 @@ func (tr transcript) fromHandlers(g *stage, p *program) transcript {
 		p.mcp.HeaderParams = func(string) []HeaderParam { return marked }
 		p.demo.Methods["tools/call"] = func(context.Context, *Exchange) (any, error) { return ToolResult{Content: []Content{}}, nil }
 	}
+	o := owner{func() { go p.mcp.Close(); go p.sse.Close() }, new(lockedBuffer)}
+	defer func(s *spool) { stderr = s }(stderr)
+	stderr = &spool{w: o.printed}
 	p.serve(p.mux, io.Discard)
 	transport := &http.Transport{DialContext: p.network.dial}
 	c := newWebClient(g, tr, transport, "http://127.0.0.1:8080")
-	got := g.play(tr, c, stopper(func() { go p.mcp.Close(); go p.sse.Close() })).with(c.rest())
+	got := g.play(tr, c, o).with(c.rest())
 	transport.CloseIdleConnections()
 	p.close()
 	return got
@@ -5526,8 +5508,7 @@ func (tr transcript) fromProgram(t *testing.T) transcript {
 		tr.readPart(t, file)
 	}
 	printed := func(text string) string {
-		replacer := strings.NewReplacer(os.Args[0], "TARGET", base, "URL", strings.TrimPrefix(base, "http://"), "ADDR", "\n-- ", "\n -- ")
-		return replacer.Replace("\n" + text)[1:]
+		return indented(strings.NewReplacer(os.Args[0], "TARGET", base, "URL", strings.TrimPrefix(base, "http://"), "ADDR").Replace(text))
 	}
 	tr.put("stdout", printed(stdout.String()), tr.index("exit"))
 	tr.put("stderr", printed(waiting.ReplaceAllString(stderr.String(), "")), tr.index("exit"))
@@ -5642,7 +5623,10 @@ func newProgram(t *testing.T, args []string, log *slog.Logger) *program {
 	p.demo.Versions, p.demo.StateKey = p.options.versions, []byte(p.options.stateKey)
 	p.mcp, p.sse, p.mux = p.options.handlers(p.demo, log)
 	p.mcp.MaxRequests, p.sse.MaxRequests, p.sse.Max = *places, *places, *places
-	p.sse.NewID = sessionNames()
+	p.sse.NewID = sessionNames("session-")
+	if p.options.trace {
+		p.sse.NewID = sessionNames("secret-") // a trace shows other names
+	}
 	if p.mcp.Sessions != nil {
 		p.mcp.Sessions.NewID = p.sse.NewID
 	}
@@ -5665,10 +5649,10 @@ func (p *program) close() {
 	time.Sleep(time.Second) // net/http closes a connection by halves, and waits
 }
 
-// sessionNames returns a function that names sessions session-1, session-2 and so on.
-func sessionNames() func() string {
+// sessionNames returns a function that names sessions: prefix, and 1, 2 and so on.
+func sessionNames(prefix string) func() string {
 	var n atomic.Int32
-	return func() string { return fmt.Sprint("session-", n.Add(1)) }
+	return func() string { return fmt.Sprint(prefix, n.Add(1)) }
 }
 
 // durable is a Conn whose Close, when it is called again, waits on a channel: a bubble's time stands still while anybody waits for a
@@ -5930,16 +5914,6 @@ func process(t testing.TB, role string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// callTarget runs mcpwire call.
-func callTarget(t *testing.T, args []string, stdin string, stdout, stderr io.Writer) int {
-	cmd := process(t, "mcpwire", append([]string{"call"}, args...)...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), stdout, stderr
-	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
-		t.Fatal(err)
-	}
-	return cmd.ProcessState.ExitCode()
-}
-
 // checkLeaks fails the test if there are more goroutines at its end than now.
 func checkLeaks(t *testing.T) {
 	base := runtime.NumGoroutine()
@@ -6113,7 +6087,7 @@ func (s *Stream) tell(t *testing.T, text string) {
 
 // newHandler returns a handler as the demo has it, with sessions named session-1 and so on.
 func newHandler(t testing.TB, h Handler) *StreamableHandler {
-	handler := &StreamableHandler{Handler: h, Sessions: &Sessions{Keep: 1 << 20, NewID: sessionNames()}}
+	handler := &StreamableHandler{Handler: h, Sessions: &Sessions{Keep: 1 << 20, NewID: sessionNames("session-")}}
 	t.Cleanup(handler.Close)
 	return handler
 }
