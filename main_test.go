@@ -1585,60 +1585,6 @@ func (s *Server) subscribed() (n int) {
 	return n + len(c.listeners)
 }
 
-// The subscriptions at one server, whoever's they are, have a bound, beyond which they are refused.
-func TestListenBounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		demo := newDemo()
-		var said lockedBuffer
-		var ends []Conn
-		ask := func(end Conn, method, id string) (answers string) {
-			said.take()
-			line := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"notifications":{},%s}}`, id, method, modernMeta)
-			_ = end.Write(t.Context(), Decode([]byte(line)))
-			time.Sleep(time.Second) // so that the next line has a reader
-			return said.take()
-		}
-		for n := range maxListeners {
-			if n%1000 == 0 { // more than one pipe may have at once
-				ours, theirs := Pipe()
-				go Serve(t.Context(), ours, demo, nil)
-				go func() {
-					for {
-						in, err := theirs.Read()
-						if err != nil {
-							return
-						}
-						_, _ = said.Write(in.Append(nil))
-					}
-				}()
-				ends = append(ends, theirs)
-			}
-			if got := ask(ends[n/1000], "subscriptions/listen", strconv.Itoa(n)); !strings.Contains(got, "acknowledged") {
-				t.Fatal(n, got)
-			}
-		}
-		last := ends[len(ends)-1]
-		if got := ask(last, "subscriptions/listen", `"x"`); !strings.Contains(got, `"id":"x","error":{"code":-32603,"message":"Too many subscriptions"}`) {
-			t.Error("beyond the bound:", got)
-		}
-		if got := ask(last, "tools/list", `"x"`); !strings.Contains(got, `"id":"x","result"`) {
-			t.Error("another request:", got)
-		}
-		_ = last.Write(t.Context(), Decode(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, maxListeners-1)))
-		time.Sleep(time.Second)
-		if got := ask(last, "subscriptions/listen", `"y"`); !strings.Contains(got, `"io.modelcontextprotocol/subscriptionId":"y"},"notifications":{}`) {
-			t.Error("there should be room again:", got)
-		}
-		for _, end := range ends {
-			end.Close()
-		}
-		time.Sleep(time.Minute)
-		if demo.subscribed() != 0 {
-			t.Error(demo.subscribed())
-		}
-	})
-}
-
 // watchedConn calls a function before it writes.
 type watchedConn struct {
 	Conn
@@ -1775,7 +1721,8 @@ func TestWithoutMarks(t *testing.T) {
 	}
 }
 
-// What the clients watch is counted while they watch it. Beyond the bound nothing more is watched, in either era.
+// What the clients watch is counted while they watch it: its bytes in either era, and the subscriptions of 2026-07-28. Beyond the bounds nothing
+// more is watched.
 func TestWhatIsWatchedIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		demo := newDemo()
@@ -1814,6 +1761,29 @@ func TestWhatIsWatchedIsCounted(t *testing.T) {
 			t.Error("beyond the bound:", err, remembered(0))
 		}
 		remembered(-maxRemembered)
+		var others []*subscriber
+		for range maxListeners {
+			_, sub := all.newListener(ListenFilter{})
+			if others = append(others, sub); !all.addListener(sub) {
+				t.Fatal(len(others))
+			}
+		}
+		if err := listen(time.Minute); err == nil || err.Error() != errListeners.Error() {
+			t.Error("beyond the bound:", err)
+		}
+		if err := modern.Call(t.Context(), "tools/list", nil, nil); err != nil {
+			t.Error("another request:", err)
+		}
+		all.removeListener(others[0])
+		if err := listen(time.Second); err != context.DeadlineExceeded {
+			t.Error("there should be room again:", err)
+		}
+		for _, sub := range others {
+			all.removeListener(sub)
+		}
+		if synctest.Wait(); demo.subscribed() != 0 {
+			t.Error(demo.subscribed(), "subscriptions are left")
+		}
 	})
 }
 
@@ -2253,20 +2223,6 @@ func TestJSONIsNotKept(t *testing.T) {
 	}
 }
 
-// newWaiting returns a handler whose method wait waits until its context ends, and how many of these calls run. It has eight places for requests.
-func newWaiting(t *testing.T) (h *StreamableHandler, running *atomic.Int32) {
-	running, demo := new(atomic.Int32), newDemo()
-	demo.Methods["wait"] = func(ctx context.Context, _ *Exchange) (any, error) {
-		running.Add(1)
-		defer running.Add(-1)
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	h = newHandler(t, demo)
-	h.MaxRequests, h.Sessions.IdleTimeout = 8, -1
-	return h, running
-}
-
 // A session that is deleted while a response becomes a stream keeps nothing of it: nobody could give that back.
 func TestNothingIsKeptAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -2292,12 +2248,20 @@ func TestNothingIsKeptAfterTheEnd(t *testing.T) {
 // The sweep stops the calls that were there when it looked, and not those of a client that has come back since.
 func TestSweepStopsNoNewCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, running := newWaiting(t)
+		demo, running := newDemo(), new(atomic.Int32)
+		demo.Methods["wait"] = func(ctx context.Context, _ *Exchange) (any, error) {
+			running.Add(1)
+			defer running.Add(-1)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		h := newHandler(t, demo)
+		h.MaxRequests, h.Sessions.IdleTimeout = 2, -1
 		h.Sessions.Ended = func(*Session) { time.Sleep(300 * time.Millisecond) }
 		began := time.Now() // of the sweeps
 		silent, other := openSession(h, "2025-11-25"), openSession(h, "2025-11-25")
 		visit(h, "POST", ping, other).answered()
-		for i := range 8 {
+		for i := range 2 {
 			v := visit(h, "POST", fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"wait"}`, i), silent)
 			time.Sleep(2 * time.Second)
 			v.leave()
