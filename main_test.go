@@ -3324,25 +3324,16 @@ func (tr transcript) answers() (script []byte) {
 			continue
 		}
 		text, more := strings.CutSuffix(laterLine.ReplaceAllString(s.text, ""), goesOn)
-		if text == hangsUp {
-			text = ""
-		} else if !begun[s.letter] && !strings.HasPrefix(text, "HTTP/") {
+		if text = strings.TrimPrefix(text, hangsUp); text != "" && !begun[s.letter] && !strings.HasPrefix(text, "HTTP/") {
 			head, body, _ := strings.Cut(text, "\n\n")
-			status, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n"), "\n")
-			if fields += "\n"; !strings.Contains(fields, "text/event-stream") {
-				fields += "Content-Length: *\n"
-			}
-			text = strings.ReplaceAll("HTTP/1.1 "+status+" So\n"+strings.TrimPrefix(fields, "\n")+"\n", "\n", "\r\n") + body
+			text = strings.ReplaceAll("HTTP/1.1 "+strings.TrimSuffix(head, "\n")+"\n\n", "\n", "\r\n") + body
 		}
 		begun[s.letter] = true
 		next := slices.IndexFunc(tr.sections[i+1:], func(other section) bool { return other.letter == s.letter })
-		switch script = append(script, text...); {
-		case more || next >= 0 && tr.sections[i+1+next].who == "server":
+		if script = append(script, text...); more || next >= 0 && tr.sections[i+1+next].who == "server" {
 			script = append(script, waits)
-		case text == "" || strings.Contains(text, "text/event-stream"):
-			script = append(script, cuts)
-		default:
-			script = append(script, takes)
+		} else {
+			script = append(script, cuts) // the body ends with the connection
 		}
 	}
 	return script
@@ -3615,8 +3606,8 @@ func TestCallIsLimited(t *testing.T) {
 }
 
 // newAsked returns a caller whose user types this at a terminal, and what is shown to the user.
-func newAsked(typed io.Reader) (*caller, *bytes.Buffer) {
-	var shown bytes.Buffer
+func newAsked(typed io.Reader) (*caller, *lockedBuffer) {
+	var shown lockedBuffer
 	c := &caller{input: bufio.NewScanner(typed), stderr: &shown, atTerminal: true, timeout: time.Minute, form: make(chan struct{}, 1)}
 	c.idle.Store(time.NewTimer(c.timeout))
 	return c, &shown
@@ -3761,11 +3752,9 @@ func TestSchemaTextIsCut(t *testing.T) {
 // A server that cancels its questions, and asks again and again, has one form at a time.
 func TestOneForm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var shown lockedBuffer
 		silence, w := io.Pipe()
-		c := &caller{input: bufio.NewScanner(silence), stderr: &shown, atTerminal: true, timeout: time.Minute, form: make(chan struct{}, 1)}
-		c.idle.Store(time.NewTimer(time.Hour))
-		form := &Exchange{Request: &Message{ID: NumberID(1), Method: "elicitation/create", Params: json.RawMessage(`{"message":"Who?"}`)}}
+		c, shown := newAsked(silence)
+		form := newQuestion("{}")
 		for range 100 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			if _, err := c.Handle(ctx, form); !errors.Is(err, context.DeadlineExceeded) {
@@ -4635,7 +4624,9 @@ func (c *webClient) hear(s section) (heard section, at time.Time) {
 	if head != "" && something {
 		head += "\n"
 	}
-	learnNames(c.names, s.text, head+body)
+	if !strings.HasSuffix(s.text, head+body) { // long texts would take the expressions seconds
+		learnNames(c.names, s.text, head+body)
+	}
 	s.text = head + body
 	return s, time.Now()
 }
@@ -4710,26 +4701,14 @@ func shownHeader(header http.Header, named string) string {
 var givenNames = []*regexp.Regexp{regexp.MustCompile(`(?m)^Mcp-Session-Id: (\S+)$`), regexp.MustCompile(`(?m)^id: (\S+)$`),
 	regexp.MustCompile(`(?m)^data: ([^{\s]\S*)$`), regexp.MustCompile(`(?m)^data: .*("id":[^,}]+).*"method":|"method":.*("id":[^,}]+)`)}
 
-// learnNames notes what a server uses in place of names that stand in the lesson. The last ones count, as some servers say more before. Lines of
-// more than 32 KiB hold texts, not names, and would take the expressions seconds.
+// learnNames notes what a server uses in place of names that stand in the lesson. The last ones count, as some servers say more before.
 func learnNames(names map[string]string, want, got string) {
-	want, got = shortLines(want), shortLines(got)
 	for _, name := range givenNames {
 		ours, theirs := name.FindAllStringSubmatch(want, -1), name.FindAllStringSubmatch(got, -1)
 		for i := 1; i <= min(len(ours), len(theirs)); i++ {
 			names[strings.Join(ours[len(ours)-i][1:], "")] = strings.Join(theirs[len(theirs)-i][1:], "")
 		}
 	}
-}
-
-func shortLines(text string) string {
-	var kept strings.Builder
-	for line := range strings.Lines(text) {
-		if len(line) <= 32<<10 {
-			kept.WriteString(line)
-		}
-	}
-	return kept.String()
 }
 
 // ---- What is compared ----
