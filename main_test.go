@@ -295,7 +295,7 @@ func TestUnread(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			large := append(append([]byte(`{"a":"`), make([]byte, maxHeld/2)...), `"}`...)
 			writes, rest := make(chan Payload), make(chan struct{})
-			l := newLoop(t.Context(), unreadConn{writes}, HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+			l := newLoop(t.Context(), silentConn{writes, make(chan struct{})}, HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
 				if x.Request.Method == "wait" {
 					<-rest
 					return nil, nil
@@ -328,12 +328,24 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// unreadConn is a Conn whose peer takes what is written from a channel.
-type unreadConn struct{ writes chan Payload }
+// silentConn is a Conn whose peer says nothing. What is written can be taken from a channel; nil: nothing is taken.
+type silentConn struct {
+	writes chan Payload
+	closed chan struct{}
+}
 
-func (c unreadConn) Read() (Payload, error)                   { select {} }
-func (c unreadConn) Write(_ context.Context, p Payload) error { c.writes <- p; return nil }
-func (c unreadConn) Close() error                             { return nil }
+func (c silentConn) Read() (Payload, error) { <-c.closed; return Payload{}, io.EOF }
+func (c silentConn) Close() error           { close(c.closed); return nil }
+func (c silentConn) Write(ctx context.Context, p Payload) error {
+	select {
+	case c.writes <- p:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.closed:
+		return ErrClosed
+	}
+}
 
 // Close does not hide why the conversation has ended before.
 func TestReasonOfTheEnd(t *testing.T) {
@@ -3769,20 +3781,6 @@ func TestOneForm(t *testing.T) {
 	})
 }
 
-// deafConn is a Conn to a peer that takes nothing and says nothing.
-type deafConn struct{ closed chan struct{} }
-
-func (c deafConn) Read() (Payload, error) { <-c.closed; return Payload{}, io.EOF }
-func (c deafConn) Close() error           { close(c.closed); return nil }
-func (c deafConn) Write(ctx context.Context, _ Payload) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-c.closed:
-		return ErrClosed
-	}
-}
-
 // A server that takes nothing ends the bridge. It does not hide that the client has hung up.
 func TestBridgeToDeafServer(t *testing.T) {
 	for _, row := range []struct {
@@ -3808,7 +3806,7 @@ func TestBridgeToDeafServer(t *testing.T) {
 				}
 			}()
 			began := time.Now()
-			b := newBridged(end, deafConn{make(chan struct{})}, slog.New(slog.DiscardHandler))
+			b := newBridged(end, silentConn{closed: make(chan struct{})}, slog.New(slog.DiscardHandler))
 			b.isURL = row.isURL
 			go func() {
 				for {
