@@ -217,31 +217,19 @@ func TestCancelRaces(t *testing.T) {
 
 // 1,024 requests are served at once, and one more is refused. Their answers come at the same time, and each is a line of its own.
 func TestInFlight(t *testing.T) {
-	checkLeaks(t)
 	var said []string
 	for i := range maxInFlight + 1 {
 		said = append(said, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"m"}`, i))
 	}
-	text := strings.Repeat("x", 1<<10)
-	allRead := make(chan struct{})
-	h := HandlerFunc(func(context.Context, *Exchange) (any, error) {
-		<-allRead
-		return map[string]string{"text": text}, nil
+	result := `{"text":"` + strings.Repeat("x", 1<<10) + `"}`
+	h := HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		<-x.Ending // all have been read
+		return json.RawMessage(result), nil
 	})
-	var out lockedBuffer
-	atEnd := readerFunc(func([]byte) (int, error) { // the reader of the lines has served all of them
-		close(allRead)
-		waitFor(t, func() bool { return strings.Count(out.String(), "\n") == len(said) })
-		return 0, io.EOF
-	})
-	in := io.MultiReader(strings.NewReader(strings.Join(said, "\n")+"\n"), atEnd)
-	if err := Serve(t.Context(), NewLineConn(in, &out, testLimit, func() error { return nil }), h, nil); err != nil {
-		t.Error(err)
-	}
 	answered, refused := map[string]bool{}, 0
-	for line := range strings.Lines(out.String()) {
+	for _, line := range converse(t, h, said...) {
 		switch m := Decode([]byte(line)).Messages[0]; {
-		case string(m.Result) == `{"text":"`+text+`"}`:
+		case string(m.Result) == result:
 			answered[m.ID.String()] = true
 		case strings.HasPrefix(line, `{"jsonrpc":"2.0","id":1024,"error":{"code":-32603,`):
 			refused++
@@ -347,10 +335,19 @@ func (c silentConn) Write(ctx context.Context, p Payload) error {
 	}
 }
 
-// Close does not hide why the conversation has ended before.
+// The contexts of all requests end with the conversation. A request that comes just then is not in the table, but its context has ended, too. Close
+// does not hide why the conversation has ended before.
 func TestReasonOfTheEnd(t *testing.T) {
 	p := newPeer(t.Context(), nil, plainProtocol{}, nil)
 	p.endContexts(errors.New("killed"))
+	var seen error
+	h := HandlerFunc(func(ctx context.Context, _ *Exchange) (any, error) { seen = ctx.Err(); return nil, nil })
+	a := p.dispatch(t.Context(), h, Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)), Exchange{})
+	a.serve(func(*Message) {})
+	a.release()
+	if seen == nil {
+		t.Error("the context of the handler goes on")
+	}
 	_ = p.Close()
 	if err := p.Call(t.Context(), "m", nil, nil); !errors.Is(err, ErrClosed) || !strings.Contains(err.Error(), "killed") {
 		t.Error(err)
@@ -2798,20 +2795,6 @@ func TestHTTPStopped(t *testing.T) {
 				t.Errorf("%q: %v", want, w)
 			}
 		})
-	}
-}
-
-// A request that comes while the conversation ends is not in the table when the contexts of all requests end. Its context has ended, too.
-func TestRequestWhileContextsEnd(t *testing.T) {
-	p := newPeer(t.Context(), nil, plainProtocol{}, nil)
-	p.endContexts(ErrClosed)
-	var seen error
-	h := HandlerFunc(func(ctx context.Context, _ *Exchange) (any, error) { seen = ctx.Err(); return nil, nil })
-	a := p.dispatch(t.Context(), h, Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)), Exchange{})
-	a.serve(func(*Message) {})
-	a.release()
-	if seen == nil {
-		t.Error("the context of the handler goes on")
 	}
 }
 
