@@ -1610,19 +1610,14 @@ func (w watchedConn) Write(ctx context.Context, p Payload) error {
 // A subscription that is on its way when Listen ends, is undone, and so are the others, also if the server is slow.
 func TestListenLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex // guards watched
-		watched := map[string]bool{}
-		server := newDemo()
+		server, asked := newDemo(), new(atomic.Int32)
 		slow := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+			result, err := server.Handle(ctx, x)
 			if strings.HasPrefix(x.Request.Method, "resources/") {
-				var p ResourceParams
-				_ = x.Bind(&p)
-				mu.Lock()
-				watched[p.URI] = x.Request.Method == "resources/subscribe"
-				mu.Unlock()
+				asked.Add(1)
 				time.Sleep(100 * time.Millisecond)
 			}
-			return server.Handle(ctx, x)
+			return result, err
 		})
 		c := connect(t, slow, &Client{Versions: []string{"2025-11-25"}})
 		var uris []string
@@ -1633,17 +1628,9 @@ func TestListenLeavesNothing(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			err := c.Listen(ctx, ListenFilter{ResourceSubscriptions: uris})
 			cancel()
-			mu.Lock()
-			left := 0
-			for _, isWatched := range watched {
-				if isWatched {
-					left++
-				}
+			if n := asked.Swap(0); !errors.Is(err, context.DeadlineExceeded) || n < 2*20 || server.subscribed() != 0 {
+				t.Errorf("%v: after %d requests %d resources are still watched", err, n, server.subscribed())
 			}
-			if !errors.Is(err, context.DeadlineExceeded) || len(watched) < 20 || left != 0 {
-				t.Errorf("%v: %d of %d resources are still watched", err, left, len(watched))
-			}
-			mu.Unlock()
 		}
 	})
 }
@@ -2208,26 +2195,24 @@ func TestAnswerAfterASecond(t *testing.T) {
 // An answer that goes out as JSON is not kept, nor is anything of a stream without ids. The answers of a batch are one array, whatever their sizes.
 func TestJSONIsNotKept(t *testing.T) {
 	for _, keep := range []int{0, 1 << 20} {
-		h := newHandler(t, newDemo())
-		h.Sessions.Keep = keep
-		session := openSession(h, "2025-03-26")
-		large := strings.Repeat("x", 100<<10)
-		calls := toolCall(1, "echo", fmt.Sprintf(`{"text":%q}`, large)) + "," + toolCall(2, "echo", `{"text":"a"}`) + "," + toolCall(3, "echo", fmt.Sprintf(`{"text":%q}`, large))
-		v := visit(h, "POST", "["+calls+"]", session).answered()
-		in := Decode(v.Body.Bytes())
-		if len(in.Messages) != 3 || !in.Batch || v.Header().Get("Content-Length") != strconv.Itoa(v.Body.Len()) {
-			t.Errorf("%d messages, %s bytes announced, %d sent", len(in.Messages), v.Header().Get("Content-Length"), v.Body.Len())
-		}
-		if n := takenOf(&h.kept); n != 0 {
-			t.Error(n, "bytes are kept")
-		}
-		visit(h, "POST", toolCall(4, "count", `{"n":1}`), session).answered()
-		waitFor(t, func() bool { // with a time-out
-			s := h.Sessions.All()[0]
-			h.Sessions.mu.Lock()
-			streams := len(s.streams)
-			h.Sessions.mu.Unlock()
-			return takenOf(&h.used) == 0 && takenOf(&h.kept) > 0 == (keep > 0) && streams > 0 == (keep > 0)
+		synctest.Test(t, func(t *testing.T) {
+			h := newHandler(t, newDemo())
+			h.Sessions.Keep = keep
+			session := openSession(h, "2025-03-26")
+			large := fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", 100<<10))
+			v := visit(h, "POST", "["+toolCall(1, "echo", large)+","+toolCall(2, "echo", `{"text":"a"}`)+","+toolCall(3, "echo", large)+"]", session).answered()
+			in := Decode(v.Body.Bytes())
+			if len(in.Messages) != 3 || !in.Batch || v.Header().Get("Content-Length") != strconv.Itoa(v.Body.Len()) {
+				t.Errorf("%d messages, %s bytes announced, %d sent", len(in.Messages), v.Header().Get("Content-Length"), v.Body.Len())
+			}
+			if n := takenOf(&h.kept); n != 0 {
+				t.Error(n, "bytes are kept")
+			}
+			visit(h, "POST", toolCall(4, "count", `{"n":1}`), session).answered()
+			synctest.Wait()
+			if streams := len(h.Sessions.All()[0].streams); h.used.taken != 0 || h.kept.taken > 0 != (keep > 0) || streams > 0 != (keep > 0) {
+				t.Errorf("of %d, %d bytes are kept, in %d streams, and %d in use", keep, h.kept.taken, streams, h.used.taken)
+			}
 		})
 	}
 }
