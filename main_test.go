@@ -3007,6 +3007,7 @@ func newRig(t *testing.T, args string) *rig {
 	g := &rig{T: t, wires: map[byte]*wire{}, answered: map[string]int{}, asked: map[string]int{}, events: map[string]string{}}
 	g.program = newProgram(t, strings.Fields(args), errorsTo(&g.log))
 	g.mcp.Handler, g.sse.Handler = gentle(g.demo), gentle(g.demo)
+	g.idle = 4 * stall // so that a script may use a connection again after a pause
 	g.serve(g, &g.log)
 	return g
 }
@@ -5517,6 +5518,7 @@ type program struct {
 	mux     *http.ServeMux
 	network *memoryNet
 	server  *http.Server
+	idle    time.Duration // after which a connection is closed; 0: as ReadTimeout
 }
 
 // newProgram returns the program with these flags, and two more, for which it has no flag.
@@ -5544,7 +5546,7 @@ func newProgram(t *testing.T, args []string, log *slog.Logger) *program {
 
 // serve begins to answer requests, with the time-outs that the program has.
 func (p *program) serve(h http.Handler, errors io.Writer) {
-	p.server = &http.Server{Handler: h, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: 4 * stall, ErrorLog: log.New(errors, "", 0)}
+	p.server = &http.Server{Handler: h, ReadTimeout: stall, WriteTimeout: stall, IdleTimeout: p.idle, ErrorLog: log.New(errors, "", 0)}
 	go func() { _ = p.server.Serve(p.network) }()
 }
 
