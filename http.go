@@ -30,7 +30,7 @@ package main
 //	                                                         > Last-Event-ID: 5d1f03aa.1/1
 //	                                                         < 200, and what follows that event
 //
-// On a first reading, read to the banner "The header of legacy requests": 642 lines.
+// On a first reading, read to the banner "The header of legacy requests": 634 lines.
 //
 // To see it work, read lessons 05, 06 and 12 of the course: testdata/README.md.
 //
@@ -196,38 +196,6 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, "Method not allowed")
 	}
-}
-
-func (h *StreamableHandler) prepare() {
-	h.service.prepare(&h.Guard, h.MaxRequests)
-	h.listening.limit = maxListeners
-	h.versions = versionsOrAll(h.Versions)
-	if server, ok := h.Handler.(interface{ offered() []string }); ok && len(h.Versions) == 0 {
-		h.versions = server.offered()
-	}
-	h.legacy = legacyOf(h.versions)
-	if server, ok := h.Handler.(interface{ HeaderParams(string) []HeaderParam }); ok && h.HeaderParams == nil {
-		h.HeaderParams = server.HeaderParams
-	}
-	if h.Sessions != nil {
-		h.Sessions.Log = cmp.Or(h.Sessions.Log, h.Log)
-		h.Sessions.wasFull = h.wasFull
-	}
-}
-
-// Close ends the handler. New requests are refused, standalone streams end, and
-// questions to clients fail. Requests that are being served have three seconds;
-// then their contexts end. When all are answered, the sessions end. Close returns
-// four seconds after the call at the latest. It may be called more than once.
-//
-// Call Close at the same time as http.Server.Shutdown, and wait for both: without
-// Close, Shutdown would wait for streams that do not end. Give Shutdown a context of
-// about five seconds, and then call http.Server.Close: Shutdown also waits for the rest
-// of a body, which a client may never send. A test in a bubble of synctest must call Close,
-// because goroutines of the handler wait a second for further requests.
-func (h *StreamableHandler) Close() {
-	h.once.Do(h.prepare)
-	h.close(cmp.Or(h.Sessions, new(Sessions)))
 }
 
 // ---- POST ----
@@ -1188,6 +1156,40 @@ func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, princ
 	defer s.release()
 	h.Sessions.Delete(s, ErrSessionDeleted)
 	w.WriteHeader(http.StatusOK) // some proxies cannot pass a 204 on
+}
+
+// ---- The beginning and the end of a handler ----
+
+func (h *StreamableHandler) prepare() {
+	h.service.prepare(&h.Guard, h.MaxRequests)
+	h.listening.limit = maxListeners
+	h.versions = versionsOrAll(h.Versions)
+	if server, ok := h.Handler.(interface{ offered() []string }); ok && len(h.Versions) == 0 {
+		h.versions = server.offered()
+	}
+	h.legacy = legacyOf(h.versions)
+	if server, ok := h.Handler.(interface{ HeaderParams(string) []HeaderParam }); ok && h.HeaderParams == nil {
+		h.HeaderParams = server.HeaderParams
+	}
+	if h.Sessions != nil {
+		h.Sessions.Log = cmp.Or(h.Sessions.Log, h.Log)
+		h.Sessions.wasFull = h.wasFull
+	}
+}
+
+// Close ends the handler. New requests are refused, standalone streams end, and
+// questions to clients fail. Requests that are being served have three seconds;
+// then their contexts end. When all are answered, the sessions end. Close returns
+// four seconds after the call at the latest. It may be called more than once.
+//
+// Call Close at the same time as http.Server.Shutdown, and wait for both: without
+// Close, Shutdown would wait for streams that do not end. Give Shutdown a context of
+// about five seconds, and then call http.Server.Close: Shutdown also waits for the rest
+// of a body, which a client may never send. A test in a bubble of synctest must call Close,
+// because goroutines of the handler wait a second for further requests.
+func (h *StreamableHandler) Close() {
+	h.once.Do(h.prepare)
+	h.close(cmp.Or(h.Sessions, new(Sessions)))
 }
 
 // ==== The client ====

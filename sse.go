@@ -20,7 +20,7 @@ package main
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 645 lines.
+// HTTP clients": 650 lines.
 //
 // To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
