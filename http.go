@@ -228,7 +228,7 @@ type incoming struct {
 	session      *Session     // nil: there is none, so a client that leaves cancels
 	stream       *Stream      // of the response
 	body         *reservation // the bytes of the body
-	requests     int          // that get an answer; what is no message gets one, too
+	requests     int          // messages that get a response; an Invalid one gets one, too
 	places       *counter     // counts the requests while they run; nil: they are not counted
 	whenHandled  func()       // runs when the handlers have returned; nil: nothing does
 	opened       bool         // initialize has opened the session
@@ -280,19 +280,19 @@ func (in *incoming) handled() {
 // route decides about the era and the session of a payload. A request names its
 // version in its _meta, else in its header. The first line that fits counts:
 //
-//	the payload                                              what becomes of it
-//	is not JSON                                              400, whatever its session and version
-//	has more than one MCP-Protocol-Version                   400
-//	names a modern version, and one is offered               modern
-//	names no version, and no legacy one is offered           modern, which says what is missing
-//	names a modern version, and none is offered              400; an initialize that names it only in its header is legacy
-//	names another version in _meta than in its header        400
-//	names a version in _meta that is not offered             400
-//	is legacy, and no legacy version is offered              400
-//	is an initialize, and there are sessions                 initialize, also if it names a session: it starts anew
-//	is an initialize                                         alone, as JSON
-//	is anything else, and there are sessions                 inSession
-//	is anything else                                         sessionless
+//	   the payload                                              what becomes of it
+//	 1 is not JSON                                              400, whatever its session and version
+//	 2 has more than one MCP-Protocol-Version                   400
+//	 3 names a modern version, and one is offered               modern
+//	 4 names no version, and no legacy one is offered           modern, which says what is missing
+//	 5 names a modern version, and none is offered              400; an initialize that names it only in its header is legacy
+//	 6 names another version in _meta than in its header        400
+//	 7 names a version in _meta that is not offered             400
+//	 8 is legacy, and no legacy version is offered              400
+//	 9 is an initialize, and there are sessions                 initialize, also if it names a session: it starts anew
+//	10 is an initialize                                         alone, as JSON
+//	11 is anything else, and there are sessions                 inSession
+//	12 is anything else                                         sessionless
 //
 // 2026-07-28 basic/versioning#compatibility-matrix: "A request carrying modern
 // per-request _meta is served statelessly according to this revision." and "An
@@ -308,26 +308,26 @@ func (in *incoming) route(base Exchange) {
 	isModern := revision(version).Modern
 	isInitialize := in.payload.hasRequest("initialize") && !in.payload.Batch
 	switch {
-	case m.Kind() == Invalid && m.Error.Code == CodeParseError:
+	case m.Kind() == Invalid && m.Error.Code == CodeParseError: // 1
 		writeJSON(in.w, http.StatusBadRequest, in.payload)
-	case len(lines) > 1:
+	case len(lines) > 1: // 2
 		in.reject(http.StatusBadRequest, mismatch("More than one MCP-Protocol-Version"))
-	case isModern && h.hasModern(), version == "" && len(h.legacy) == 0:
+	case isModern && h.hasModern(), version == "" && len(h.legacy) == 0: // 3, 4
 		in.modern(base)
-	case isModern && !(isInitialize && inMeta == ""):
+	case isModern && !(isInitialize && inMeta == ""): // 5
 		in.reject(http.StatusBadRequest, versionError(h.versions, version))
-	case inMeta != "" && len(lines) == 1 && lines[0] != inMeta:
+	case inMeta != "" && len(lines) == 1 && lines[0] != inMeta: // 6
 		in.reject(http.StatusBadRequest, mismatch("MCP-Protocol-Version is not the version in _meta"))
-	case inMeta != "" && !slices.Contains(h.versions, inMeta), len(h.legacy) == 0:
+	case inMeta != "" && !slices.Contains(h.versions, inMeta), len(h.legacy) == 0: // 7, 8
 		in.reject(http.StatusBadRequest, versionError(h.versions, version))
-	case isInitialize && h.Sessions != nil:
+	case isInitialize && h.Sessions != nil: // 9
 		in.initialize(base)
-	case isInitialize:
+	case isInitialize: // 10
 		in.mayStream = false
 		in.alone(base)
-	case h.Sessions != nil:
+	case h.Sessions != nil: // 11
 		in.inSession(base)
-	default:
+	default: // 12
 		in.sessionless(base)
 	}
 }

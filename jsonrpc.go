@@ -435,7 +435,7 @@ type Exchange struct {
 	Ending <-chan struct{}
 
 	send         sender
-	owner        *Peer   // has the request in its table; Peer is the same, or nil for a modern request of MCP
+	owner        *Peer   // has the request in its table. The field Peer is the same or, as handlers must not use it, nil for a modern request of MCP
 	state        *served // nil for a notification
 	protocolData any     // what the protocol keeps with the exchange
 	cannotCall   bool    // Call returns ErrNoServerRequests

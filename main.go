@@ -124,7 +124,7 @@ func newDemo() *demo {
 // ---- Tools ----
 
 // addTool adds a tool of the demo. If it returns a text, its result also has a
-// member of _meta, which shows how a key of one's own is written: from 2025-06-18 on,
+// member of _meta, which shows how a custom key is written: from 2025-06-18 on,
 // the keys of _meta have a grammar. Most servers call AddTool itself, as in
 // testdata/examples/tools.
 func addTool[A any](d *demo, tool Tool, run func(context.Context, *Exchange, A) (any, error)) {

@@ -108,7 +108,7 @@ type Revision struct {
 	Annotations      bool // tools say whether they change anything
 	ProgressMessages bool // progress has a message for users
 	Elicitation      bool // a server may ask the user
-	Titles           bool // title members, and _meta keys of one's own with a prefix
+	Titles           bool // title members, and custom _meta keys, which have a prefix
 	Structured       bool // tools have an outputSchema, and results structuredContent
 	Icons            bool
 	ResourceNotFound int // the code of that error

@@ -177,8 +177,8 @@ const (
 //	  |                            attach
 //	  +--> the answer goes out as JSON, or the client has gone: lost
 //
-// In the state lost nothing can be sent. A sender waits while 8 KiB are not written by a
-// response that follows, or is to begin. So a client that reads slowly slows down its own
+// In the state lost nothing can be sent. A sender waits while 8 KiB are unwritten, and a
+// response follows or has yet to begin. So a client that reads slowly slows down its own
 // stream alone. A sender does not wait for a client that has gone.
 //
 // An event has a number; the first one is 1. The id of an event is that of its stream, a
@@ -313,7 +313,7 @@ func (s *Stream) attachAt(w http.ResponseWriter, from int64, isNew bool) *follow
 }
 
 // limitWrite sets the deadline for what a follower has taken: size bytes. If another one has
-// displaced it, it has a second: its client may have stopped to read, and the bytes are not
+// displaced it, it has a second: its client may have stopped reading, and the bytes are not
 // counted any more. The caller holds mu.
 func (s *Stream) limitWrite(f *follower, size int) {
 	if s.follower == f {
@@ -564,10 +564,12 @@ func (s *Stream) push(ctx context.Context, e sentEvent) error {
 func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	isFull := s.inUse > 0 && s.inUse+e.size() > maxUnwritten
+	isAnswer := e.method == ""
 	switch {
 	case s.state == lost || !s.endTime.IsZero():
 		return nil, errNobody
-	case (s.state == followed || s.state == fresh && e.method != "") && s.inUse > 0 && s.inUse+e.size() > maxUnwritten:
+	case isFull && (s.state == followed || s.state == fresh && !isAnswer): // before a response answers do not wait: they may go out as JSON
 		return s.whenChanged(), nil
 	}
 	s.noteQuestion(e.question)
@@ -577,7 +579,7 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	if s.state == left {
 		s.settle()
 	}
-	if e.method != "" || s.state == followed { // an answer that may go out as JSON waits for the end
+	if !isAnswer || s.state == followed { // an answer that may go out as JSON waits for the end
 		s.signal()
 	}
 	return nil, nil
@@ -595,7 +597,7 @@ func (s *Stream) end() {
 	s.enlist()
 }
 
-// enlist tells the table of sessions that a stream has begun and ended.
+// enlist tells the table of sessions that a stream has ended, if a response had begun.
 func (s *Stream) enlist() {
 	s.mu.Lock()
 	isOver := s.state != fresh && !s.endTime.IsZero()

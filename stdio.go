@@ -138,7 +138,7 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 		return ctx.Err()
 	}
 	line := append(p.Append(nil), '\n') // not before: many may wait for the lock
-	if ctx.Done() == nil {              // ctx never ends, so no goroutine is needed; each response is written so
+	if ctx.Done() == nil {              // ctx never ends, so no goroutine is needed; responses are written this way
 		return c.writeLine(line)
 	}
 	written := make(chan error, 1)
