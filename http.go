@@ -619,7 +619,7 @@ func status(fault *Error, modern bool) int {
 		return http.StatusOK
 	}
 	switch fault {
-	case errBusy, errListeners, errStopping, errNoRoom, errNoMemory:
+	case errBusy, errListeners, errNoRoom: // nothing has run, so the client may try again
 		return http.StatusServiceUnavailable
 	}
 	switch code := fault.Code; {

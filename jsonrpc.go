@@ -1055,10 +1055,13 @@ func (r *responder) serve(write func(*Message)) {
 	for next < len(r.requests) {
 		s := r.requests[next]
 		var response *Message
-		if size <= maxAnswers { // small requests may have large responses
-			response = s.exchange.callHandler(s.ctx, r.handler)
-		} else {
+		switch {
+		case s.ctx.Err() != nil: // it was cancelled before it began, so it does not run
+			response = NewResponse(s.id, nil, errStopping)
+		case size > maxAnswers: // small requests may have large responses
 			response = NewResponse(s.id, nil, errBatchTooLarge)
+		default:
+			response = s.exchange.callHandler(s.ctx, r.handler)
 		}
 		next++
 		size += len(response.Result)
