@@ -1254,7 +1254,7 @@ const (
 // message of the server is too large, the call fails with ErrTooLarge.
 type HTTPDialer struct {
 	URL        string       // required: where the server has its endpoint
-	Client     *http.Client // as for SSEDialer
+	Client     *http.Client // nil: http.DefaultClient. A redirect is followed only within one origin
 	MaxMessage int          // the most bytes that a message of the server may have; 0: 64 MiB
 }
 

@@ -340,7 +340,10 @@ func (c silentConn) Write(ctx context.Context, p Payload) error {
 func TestReasonOfTheEnd(t *testing.T) {
 	p := newPeer(t.Context(), nil, plainProtocol{}, nil)
 	p.endContexts(errors.New("killed"))
-	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { t.Error("the handler runs after the end"); return nil, nil })
+	h := HandlerFunc(func(context.Context, *Exchange) (any, error) {
+		t.Error("the handler runs after the end")
+		return nil, nil
+	})
 	a := p.dispatch(t.Context(), h, Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)), Exchange{})
 	a.serve(func(m *Message) {
 		if m.Error != errStopping {

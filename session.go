@@ -1124,7 +1124,7 @@ type ListToolsResult struct {
 // server/tools#calling-tools.
 type CallToolParams struct {
 	Name      string `json:"name,omitempty"`
-	Arguments any    `json:"arguments,omitempty"` // encodes to an object
+	Arguments any    `json:"arguments,omitempty"` // encodes to an object: JSON that is there already must be a json.RawMessage, as a []byte becomes Base64
 	// Meta encodes to an object. Client.Call adds to it what each request must say. In
 	// the modern era {"io.modelcontextprotocol/logLevel":"debug"} asks for log messages.
 	Meta any `json:"_meta,omitempty"`

@@ -36,7 +36,7 @@ var rows = map[string]string{
 	"stdio-server": "Serve StdioConn Server AddTool TextContent ToolError Exchange.Progress",
 	"http-server":  "StreamableHandler StreamableHandler.Close Sessions Guard AuthError Server AddTool TextContent ToolError Exchange.Progress",
 	"client": "Client Client.Connect Client.Call Client.CallWithProgress Client.Server Client.Close HTTPDialer HTTPError WithHeader ListToolsResult CallToolParams " +
-		"ToolResult ToolResult.Text",
+		"ToolResult ToolResult.Text ElicitParams ElicitResult",
 	"jsonrpc": "ServeConn OpenConn Conn Pipe Decode Payload.Append HandlerFunc Bind Exchange.Bind Exchange.Call Exchange.Notify " +
 		"Peer.Call Peer.Notify Peer.Close Peer.Context NewRequest NewResponse NumberID StringID InvalidParams MethodNotFound",
 }
@@ -67,7 +67,7 @@ func readOptions(args []string, out io.Writer) (*options, error) {
 	flags.BoolVar(&o.test, "test", false, "write a test beside the copy: conversations in memory with what is taken")
 	flags.BoolVar(&o.force, "force", false, "overwrite also the files that were changed after take had written them. Without it they are kept")
 	flags.Usage = func() {
-		fmt.Fprint(out, "usage: go run ./testdata/take [flags] WHAT...\n\nWHAT is a row or an exported name. Without WHAT, -to DIR repeats what wrote the files in DIR.\n\n")
+		fmt.Fprint(out, "usage: go run ./testdata/take [flags] WHAT...\n\nThe flags come first. WHAT is a row or an exported name; what an earlier run wrote, and this one does not need, is removed. Without WHAT, -to DIR repeats what wrote the files in DIR.\n\n")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {

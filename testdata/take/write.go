@@ -414,7 +414,11 @@ func (f *folder) removeRest(out io.Writer, texts map[string][]byte, o *options) 
 			if err := os.Remove(filepath.Join(f.path, name)); err != nil {
 				return err
 			}
-			fmt.Fprintf(out, "%s: removed, nothing of it is needed any more\n", name)
+			reason := "nothing of it is needed any more"
+			if isTest(name) && !o.test {
+				reason = "because -test was not given"
+			}
+			fmt.Fprintf(out, "%s: removed, %s\n", name, reason)
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"os"
 
 	"example.com/mine/mcp"
 )
@@ -58,7 +59,9 @@ func main() {
 		Description: "Books a hotel.",
 		InputSchema: json.RawMessage(`{"type":"object","required":["city"],"properties":{"city":{"type":"string"}}}`),
 	}, book)
-	if err := mcp.Serve(context.Background(), mcp.StdioConn(0), server, slog.Default()); err != nil {
+	conn := mcp.StdioConn(0)
+	os.Stdout = os.Stderr // from here on, a fmt.Println of a tool does not spoil the messages
+	if err := mcp.Serve(context.Background(), conn, server, slog.Default()); err != nil {
 		log.Fatal(err)
 	}
 }

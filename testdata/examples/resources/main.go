@@ -9,6 +9,7 @@ import (
 	"context"
 	"log"
 	"log/slog"
+	"os"
 	"strings"
 
 	"example.com/mine/mcp"
@@ -43,7 +44,9 @@ func main() {
 		Description: "Summarizes a note.",
 		Arguments:   []mcp.PromptArgument{{Name: "note", Required: true}},
 	}, summarize)
-	if err := mcp.Serve(context.Background(), mcp.StdioConn(0), server, slog.Default()); err != nil {
+	conn := mcp.StdioConn(0)
+	os.Stdout = os.Stderr // from here on, a fmt.Println of a tool does not spoil the messages
+	if err := mcp.Serve(context.Background(), conn, server, slog.Default()); err != nil {
 		log.Fatal(err)
 	}
 }

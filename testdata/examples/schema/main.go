@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -39,7 +40,9 @@ func forecast(ctx context.Context, x *mcp.Exchange, args forecastArguments) (any
 func main() {
 	server := &mcp.Server{Info: mcp.Implementation{Name: "mine", Version: "1"}}
 	addTool(server, mcp.Tool{Name: "forecast", Description: "Forecasts the weather."}, forecast)
-	if err := mcp.Serve(context.Background(), mcp.StdioConn(0), server, slog.Default()); err != nil {
+	conn := mcp.StdioConn(0)
+	os.Stdout = os.Stderr // from here on, a fmt.Println of a tool does not spoil the messages
+	if err := mcp.Serve(context.Background(), conn, server, slog.Default()); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"log"
 	"log/slog"
+	"os"
 
 	"example.com/mine/mcp"
 )
@@ -36,7 +37,9 @@ func newServer() *mcp.Server {
 }
 
 func main() {
-	if err := mcp.Serve(context.Background(), mcp.StdioConn(0), newServer(), slog.Default()); err != nil {
+	conn := mcp.StdioConn(0)
+	os.Stdout = os.Stderr // from here on, a fmt.Println of a tool does not spoil the messages
+	if err := mcp.Serve(context.Background(), conn, newServer(), slog.Default()); err != nil {
 		log.Fatal(err)
 	}
 }
