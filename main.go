@@ -1893,6 +1893,9 @@ func bridge(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("%w%s", err, advice(err))
 	}
+	if isTerminal(os.Stdin) {
+		fmt.Fprintln(stderr, "mcpwire bridge: waiting for a client on standard input, one message a line; Ctrl-D ends it")
+	}
 	b := newBridged(&clientConn{Conn: StdioConn(o.maxMessage), signalled: ctx}, server, slog.New(slog.NewTextHandler(stderr, nil)))
 	b.isURL = isURL(target[0])
 	context.AfterFunc(ctx, func() { b.end(errSignalled) })
@@ -2138,7 +2141,7 @@ func (b *bridged) toClient(in Payload) {
 		case m.Kind() == Invalid && m.ID != ID{}:
 			b.writeToServer(Payload{Messages: []*Message{m}}) // its encoding is the answer to it
 		case m.Kind() == Invalid:
-			b.log.Warn("dropped what is no message", "reason", logged(m.Error))
+			b.log.Warn("dropped what is no message", "reason", logged(m.Error), "text", Printable(shorten(string(in.Raw()), maxShown)))
 		case !isAnswer && m.Unusable() != nil:
 			b.log.Warn("dropped what is no message", "reason", logged(m.Unusable()))
 		case isAnswer && m.Unusable() != nil: // it breaks the rules, or the transport has lost it
@@ -3359,9 +3362,9 @@ func (o *callOptions) define(flags *flag.FlagSet) {
 	flags.StringVar(&o.params, "params", "", "its params, a `JSON` object")
 	flags.Func("tool", "`name` of a tool to call, with an -arg for each argument", matching(`(?s).+`, "the name of a tool", setText(&o.tool)))
 	flags.Func("arg", "argument of the tool: `KEY=VALUE`, or KEY=@FILE (@@ is @); repeatable", o.addArgument)
-	flags.BoolVar(&o.interactive, "i", false, "read METHOD [PARAMS] lines from stdin, one answer each")
+	flags.BoolVar(&o.interactive, "i", false, "read METHOD [PARAMS] lines from stdin, and print each result; errors go to stderr, and without -answer questions are declined")
 	flags.BoolVar(&o.json, "json", false, "print what the server offers as one JSON object")
-	flags.StringVar(&o.answer, "answer", "", "accept elicitations with this `JSON` (default: ask at a terminal, or decline)")
+	flags.StringVar(&o.answer, "answer", "", "accept every elicitation with this `JSON` (default: ask at a terminal, or decline)")
 	flags.Func("root", "offer this `directory` as a root; repeatable", o.addRoot)
 	flags.Func("sampling-answer", "answer sampling/createMessage with this `text`", matching(`(?s).+`, "a text that is not empty", setText(&o.sample)))
 	flags.Func("protocol", "speak this `revision` (default: find out)", addVersions(&o.versions))
