@@ -1677,6 +1677,25 @@ func TestErrorOfAQuestion(t *testing.T) {
 	}
 }
 
+// A tool that asks a legacy client again and again is stopped, and the model is told why.
+func TestRoundsAreBounded(t *testing.T) {
+	runs := 0
+	server := &Server{Methods: map[string]HandlerFunc{"tools/call": func(context.Context, *Exchange) (any, error) {
+		if runs++; runs > 2*maxRounds { // it must not go on for ever
+			return nil, nil
+		}
+		return InputRequired{Requests: map[string]InputRequest{"r": {Method: "roots/list"}}}, nil
+	}}}
+	c := connect(t, server, &Client{Versions: []string{"2025-11-25"}, Handlers: map[string]HandlerFunc{"roots/list": func(context.Context, *Exchange) (any, error) {
+		return RootsResult{}, nil
+	}}})
+	var result ToolResult
+	err := c.Call(t.Context(), "tools/call", nil, &result)
+	if err != nil || !result.IsError || !strings.Contains(result.Text(), "too many questions") || runs > maxRounds+2 {
+		t.Errorf("%d runs: %v %v", runs, result, err)
+	}
+}
+
 // A method of requests does not run for a notification.
 func TestNotificationRunsNoMethod(t *testing.T) {
 	server := &Server{Methods: map[string]HandlerFunc{"m": func(context.Context, *Exchange) (any, error) { t.Error("it runs"); return nil, nil }}}
