@@ -215,6 +215,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //	  - the client has gone
 //	6 beginResponse decides, under the lock of the Stream:
 //	  - the handlers have returned, and there are only answers: JSON
+//	  - the client has gone: nothing is written, or the Stream is kept
 //	  - else: the response follows the Stream
 type incoming struct {
 	h            *StreamableHandler
@@ -267,8 +268,8 @@ func (in *incoming) reject(status int, fault *Error) {
 	in.h.rejectInEra(in.w, in.r, status, idOf(in.payload), fault)
 }
 
-// handled gives back what the requests have used: the handlers have returned, or there are
-// none. It is called once: by the Peer that has taken in the payload, or by post.
+// handled gives back the bytes of the body, and the places. It runs once, when all handlers
+// have returned: the Peer that has taken in the payload calls it. If there is none, post does.
 func (in *incoming) handled() {
 	in.body.release()
 	in.places.give(in.requests)
@@ -526,7 +527,8 @@ func (in *incoming) respond() {
 //
 //	                            the handlers run             they have returned
 //	answers alone are there     not decided; a stream        JSON; a stream if the client
-//	                            after a second               accepts nothing else
+//	                            after a second               accepts nothing else, and the
+//	                                                         status is 200
 //	another message is there    a stream                     a stream
 //	the client has gone         nothing is written           as above in a session, so that a stream
 //	                                                         is kept; otherwise nothing is written

@@ -272,11 +272,11 @@ type Server struct {
 	// Info is what clients are told about this server. MCP requires a Name and a
 	// Version. The Server does not check that they are there.
 	Info Implementation
-	// Capabilities are told to clients as they are. A capability that is not among them is
-	// declared if the Server has a handler for it before the first request: tools after
-	// AddTool, for instance, with listChanged after AnnounceChanges. One that is among them
-	// replaces the declared one as a whole. Nothing is served because it is declared. If
-	// they cannot be encoded, each request is answered with an error that says so.
+	// Capabilities override what the Server declares by itself: each capability for which it
+	// has a handler when the first request comes, such as tools after AddTool, with
+	// listChanged after AnnounceChanges. An entry here replaces that whole entry. Of a
+	// capability that is only declared, the lists are served, and they are empty. If
+	// Capabilities cannot be encoded, each request is answered with an error that says so.
 	Capabilities map[string]any
 	Instructions string   // for the client's model; "": none
 	Versions     []string // versions to offer, newest first; empty: all

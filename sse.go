@@ -170,12 +170,14 @@ const (
 //
 // The states of a stream:
 //
-//	fresh ---------> followed ---------------------> left ------> lost
-//	  |   a response    ^    the connection breaks,    |  the client can
-//	  |   begins        |    or Exchange.Disconnect    |  not come back
-//	  |                 +------------------------------+
-//	  |                            attach
-//	  +--> the answer goes out as JSON, or the client has gone: lost
+//	fresh ---------> followed -------------------------------> left
+//	  |   a response    | ^    the connection breaks, or         |
+//	  |   begins        | |    Exchange.Disconnect, and the      |
+//	  |                 | |    client may come back              |
+//	  |                 | +--------------------------------------+
+//	  |                 |             attach
+//	  |                 +--> lost: the client cannot come back
+//	  +--> lost: the answer goes out as JSON, or the client has gone
 //
 // In the state lost nothing can be sent. A sender waits while 8 KiB are unwritten, and a
 // response follows or has yet to begin. So a client that reads slowly slows down its own
@@ -384,9 +386,9 @@ func (s *Stream) serveFollower(f *follower, r *http.Request) {
 	}
 }
 
-// nextEvents gives a follower what it writes next. What it has taken before is written by
-// now. If there is nothing, changed is closed when there may be something. If it is over,
-// the response ends with farewell.
+// nextEvents gives a follower what it writes next. The call means that the last batch is
+// written. It returns one of three things: a batch in f.batch; or changed, which is closed
+// when there may be more; or over, and farewell is the last event to write.
 func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -569,7 +571,8 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	switch {
 	case s.state == lost || !s.endTime.IsZero():
 		return nil, errNobody
-	case isFull && (s.state == followed || s.state == fresh && !isAnswer): // before a response answers do not wait: they may go out as JSON
+	case isFull && s.state == followed, isFull && s.state == fresh && !isAnswer:
+		// While the stream is fresh, an answer does not wait: it may still go out as JSON.
 		return s.whenChanged(), nil
 	}
 	s.noteQuestion(e.question)

@@ -75,6 +75,8 @@ var bridgeScripts = []string{
 	"[" + strings.TrimSpace(call1) + `,1,{"jsonrpc":"2.0","method":"n"}]` + "\n\xff[" + strings.TrimSpace(answer1) + `,2]` + "\n",
 	// Answers twice, to nothing, and to null: each call gets one.
 	call1 + "\xff" + answer1 + answer1 + `{"jsonrpc":"2.0","id":"1","result":{}}` + "\n" + `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}` + "\n",
+	// An error without an id that breaks the rules, too, is dropped.
+	"\xff" + `{"jsonrpc0":"2.0","id":null,"error":{"code":-32700,"message":"?"}}` + "\n",
 	// A request of the server that breaks the rules is answered.
 	"\xff" + `{"id":0} `,
 	// Responses that break the rules: their callers must not wait for ever.
@@ -342,7 +344,7 @@ func (b *pairOfEnds) checkAnswers() {
 		}
 	}
 	for _, m := range b.server.said {
-		if m.Kind() == wire.Response && m.ID == (wire.ID{}) {
+		if m.Kind() == wire.Response && m.ID == (wire.ID{}) && !isBroken(m) {
 			want[m.ID.String()]++ // it answers nothing, and may tell the client why
 		}
 	}
