@@ -70,7 +70,7 @@ var bridgeScripts = []string{
 	// The server asks while a call waits, and the client answers with an error.
 	call1 + "\xff" + `{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{}}` + "\n\xff" + `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no","data":[null]}}` + "\n\xff" + answer1,
 	// Lines that are no messages, on both sides, cost nothing else: the client is answered, what the server says is dropped.
-	"\n \n{\n[]\n7\n[1,{}]\n{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"m\"}\n\x80\n" + call1 + "\xffListening…\n{}\n[]\n\x80\n" + answer1,
+	"\n \n\v\n{\n[]\n7\n[1,{}]\n{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"m\"}\n\x80\n" + call1 + "\xffListening…\n{}\n[]\n\x80\n" + answer1,
 	// A batch with what is no message in it: the rest stays a batch.
 	"[" + strings.TrimSpace(call1) + `,1,{"jsonrpc":"2.0","method":"n"}]` + "\n\xff[" + strings.TrimSpace(answer1) + `,2]` + "\n",
 	// Answers twice, to nothing, and to null: each call gets one.
@@ -215,7 +215,7 @@ func (b *pairOfEnds) say(side, other *bridgeEnd, text []byte) {
 		if isTooLong && side == b.client {
 			b.Skip("the case \"what is no message\" has the answer to it")
 		}
-		if !isTooLong && len(bytes.TrimSpace(line)) > 0 {
+		if !isTooLong && len(bytes.Trim(line, " \t\r\n")) > 0 {
 			side.said = append(side.said, wire.Decode(line).Messages...)
 		}
 	}
