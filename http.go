@@ -1255,9 +1255,13 @@ const (
 // last 23 seconds, or eight times the retry that the server has set. If a
 // message of the server is too large, the call fails with ErrTooLarge.
 type HTTPDialer struct {
-	URL        string       // required: where the server has its endpoint
-	Client     *http.Client // nil: http.DefaultClient. A redirect is followed only within one origin
-	MaxMessage int          // the most bytes that a message of the server may have; 0: 64 MiB
+	URL string // required: where the server has its endpoint
+	// Client sends the requests. nil: each Conn has an http.Client of its own. Of any other
+	// Client the Timeout is ignored, because it would end the streams. A redirect is followed
+	// only if its status is 307 or 308 and it stays within the origin, and at most ten times in
+	// a row. Proxies, TLS and credentials belong to the Transport of the Client, as in WithHeader.
+	Client     *http.Client
+	MaxMessage int // the most bytes that a message of the server may have; 0: 64 MiB
 }
 
 // Dial returns a Conn. It does not connect yet: the first Write does.

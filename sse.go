@@ -1781,7 +1781,7 @@ func (c *poster) do(ctx context.Context, method, target string, header http.Head
 	failure, ok := errors.AsType[*url.Error](err)
 	switch {
 	case ok && failure.Op == "parse":
-		err = errors.New("the URL is not valid") // it may hold a password, which cannot be found in it
+		err = markedError{errors.New("the URL is not valid"), errSaysNothing} // it may hold a password, which cannot be found in it
 	case ok:
 		failure.URL, _, _ = strings.Cut(failure.URL, "?")
 		if reason, _, isURL := strings.Cut(failure.Err.Error(), "?"); isURL { // that of a redirect

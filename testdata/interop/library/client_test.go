@@ -162,7 +162,7 @@ func TestClientResumes(t *testing.T) {
 			return resp, nil
 		})
 		var steps []string
-		var log lockedBuffer
+		var log shared.Output
 		c := dial(t, dialled(cutting), &wire.Client{Log: slog.New(slog.NewTextHandler(&log, nil)), Versions: []string{"2025-11-25"}})
 		err := c.CallWithProgress(t.Context(), "tools/call", json.RawMessage(`{"name":"count","arguments":{"n":200,"delayMs":1}}`), nil, func(p wire.ProgressParams) {
 			steps = append(steps, fmt.Sprint(p.Progress))

@@ -3,7 +3,6 @@
 package library
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -149,7 +148,7 @@ func converse(t *testing.T, h wire.Handler, lines ...string) []string {
 func serveLines(t *testing.T, h wire.Handler, log *slog.Logger, lines ...string) ([]string, error) {
 	t.Helper()
 	shared.CheckLeaks(t)
-	var out lockedBuffer
+	var out shared.Output
 	in := strings.NewReader(strings.Join(lines, "\n"))
 	err := wire.Serve(t.Context(), wire.NewLineConn(in, &out, testLimit, func() error { return nil }), h, log)
 	if out.String() == "" {
@@ -195,23 +194,6 @@ func callTool(t *testing.T, c *wire.Client, name string) (string, error) {
 	var result wire.ToolResult
 	err := c.Call(t.Context(), "tools/call", wire.CallToolParams{Name: name}, &result)
 	return result.Text(), err
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // web is a client of raw requests to one URL. Its header goes with each.

@@ -161,7 +161,7 @@ func TestProgress(t *testing.T) {
 // A panic costs one request, and its stack goes to the log and nowhere else. So does a handler that ends its goroutine, as t.FailNow does. The
 // requests of a batch have one goroutine: those behind such a one get the error, too.
 func TestPanic(t *testing.T) {
-	var logged lockedBuffer
+	var logged shared.Output
 	const failed = `{"jsonrpc":"2.0","id":%d,"error":{"code":-32603,"message":"Internal error"}}`
 	for name, h := range map[string]wire.HandlerFunc{
 		"handler": func(context.Context, *wire.Exchange) (any, error) { panic("secret") },

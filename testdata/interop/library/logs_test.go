@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"interop/shared"
 	"interop/wire"
 	"io"
 	"log/slog"
@@ -19,7 +20,7 @@ import (
 func TestLogsAreBrief(t *testing.T) {
 	long := strings.Repeat("x", 7000)
 	const esc = `\u001b[2J`
-	var logged lockedBuffer
+	var logged shared.Output
 	logger := slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if text := a.Value.String(); a.Key != "stack" && (len(text) > 600 || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })) {
 			t.Errorf("%s has %d bytes: %.300q", a.Key, len(text), text)
@@ -63,7 +64,7 @@ func TestLogsAreBrief(t *testing.T) {
 // its text not told. The log holds no session's id.
 func TestHTTPOddHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var logged lockedBuffer
+		var logged shared.Output
 		release, ended, demo := make(chan struct{}), false, newDemo()
 		demo.Methods["notifications/disconnect"] = func(_ context.Context, x *wire.Exchange) (any, error) { x.Disconnect(time.Second); return nil, nil }
 		demo.Methods["notifications/wait"] = func(ctx context.Context, _ *wire.Exchange) (any, error) { <-ctx.Done(); ended = true; return nil, nil }

@@ -172,7 +172,7 @@ func TestMistakesInAModernCall(t *testing.T) {
 
 // secondSession opens two sessions, and returns what is logged about the second one.
 func secondSession(sessions *wire.Sessions) error {
-	var logged lockedBuffer
+	var logged shared.Output
 	mcp := &wire.StreamableHandler{Handler: &wire.Server{}, Sessions: sessions, Guard: wire.Guard{Log: slog.New(slog.NewTextHandler(&logged, nil))}}
 	defer mcp.Close()
 	openSession(mcp, "2025-11-25")

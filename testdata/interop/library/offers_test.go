@@ -744,7 +744,7 @@ func TestDeclaredListsAreAnswered(t *testing.T) {
 	for list, want := range map[string]string{"tools": `"tools":[1]`, "prompts": `"prompts":[]`, "resources": `"resources":[]`} {
 		method := list + "/list"
 		for _, line := range []string{modernRequest(method, ""), `{"jsonrpc":"2.0","id":1,"method":"` + method + `"}`} {
-			var log lockedBuffer // of methods that are not served; here there are none
+			var log shared.Output // of methods that are not served; here there are none
 			out, err := serveLines(t, server, slog.New(slog.NewTextHandler(&log, nil)), shared.InitializeLine("2025-11-25"), line)
 			if err != nil || !strings.Contains(answerTo(out, "1"), want) || log.String() != "" {
 				t.Errorf("%s: %s, %v, want %s; %s", method, out, err, want, log.String())

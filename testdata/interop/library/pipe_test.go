@@ -198,7 +198,7 @@ func TestCancelThenClose(t *testing.T) {
 
 // The handler of a cancelled request can say nothing more, and why it was cancelled is in the log.
 func TestCancelServed(t *testing.T) {
-	var logged lockedBuffer
+	var logged shared.Output
 	log := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	out, err := serveLines(t, wire.HandlerFunc(func(ctx context.Context, x *wire.Exchange) (any, error) {
 		<-ctx.Done()
