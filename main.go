@@ -1923,9 +1923,9 @@ type bridged struct {
 	log     *slog.Logger
 	ctx     context.Context // its cause is why the bridge ends
 	end     context.CancelCauseFunc
-	writing sync.WaitGroup // goroutines that may still write to the client
-	opened  chan struct{}  // closed when initialize has its response; only readClient uses the field
-	marks   ToolMarks      // of the server's tools
+	writing sync.WaitGroup  // goroutines that may still write to the client
+	opened  <-chan struct{} // closed when initialize has left the table; only readClient uses the field
+	marks   ToolMarks       // of the server's tools
 
 	mu      sync.Mutex             // guards the fields below
 	waiting map[string]waitingCall // requests of the client without an answer, by the text of their id
@@ -1938,13 +1938,16 @@ type bridged struct {
 type waitingCall struct {
 	id     ID
 	since  time.Time
-	method string // "" if it is long: no method to which the bridge gives a meaning is
-	size   int    // bytes
+	method string        // "" if it is long: no method to which the bridge gives a meaning is
+	size   int           // bytes
+	done   chan struct{} // closed when the request leaves the table
 }
 
 func newBridged(client, server Conn, log *slog.Logger) *bridged {
-	b := &bridged{client: client, server: server, log: log, waiting: map[string]waitingCall{}, opened: make(chan struct{})}
-	close(b.opened)
+	b := &bridged{client: client, server: server, log: log, waiting: map[string]waitingCall{}}
+	opened := make(chan struct{})
+	close(opened)
+	b.opened = opened
 	b.ctx, b.end = context.WithCancelCause(context.Background())
 	return b
 }
@@ -2058,14 +2061,10 @@ func (b *bridged) post(m *Message) {
 	switch {
 	case m.Kind() != Request:
 		b.writeToServer(out)
-	case m.Method == "initialize":
-		opened := make(chan struct{})
-		b.opened = opened
-		b.start(func() {
-			defer close(opened)
-			call()
-		})
 	default:
+		if m.Method == "initialize" {
+			b.opened = b.done(m.ID)
+		}
 		b.start(call) // ends when the server has taken the request, or is closed
 	}
 }
@@ -2218,7 +2217,7 @@ func (b *bridged) add(m *Message) bool {
 		return false
 	}
 	b.size += size
-	call := waitingCall{id: m.ID, since: time.Now(), size: size}
+	call := waitingCall{id: m.ID, since: time.Now(), size: size, done: make(chan struct{})}
 	if len(m.Method) < 100 {
 		call.method = m.Method
 	}
@@ -2232,10 +2231,20 @@ func (b *bridged) removeWaiting(id string) (call waitingCall, isWaiting bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	call, isWaiting = b.waiting[id]
-	delete(b.waiting, id)
-	b.size -= call.size
+	if isWaiting {
+		delete(b.waiting, id)
+		b.size -= call.size
+		close(call.done)
+	}
 	b.endIfDone()
 	return call, isWaiting
+}
+
+// done returns a channel that is closed when a request leaves the table.
+func (b *bridged) done(id ID) <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waiting[id.String()].done
 }
 
 // endIfDone ends the bridge when the client has hung up, and the server has answered

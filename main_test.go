@@ -3777,15 +3777,17 @@ func TestOneForm(t *testing.T) {
 func TestBridgeToDeafServer(t *testing.T) {
 	for _, row := range []struct {
 		isURL bool
-		lines string // of the client, which then hangs up if hangsUp
+		takes int    // so many messages, and no more
+		lines string // of the client, which then hangs up if hangs
 		hangs bool
 		want  time.Duration
 	}{
-		{false, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, false, writeTime},
-		{true, `{"jsonrpc":"2.0","method":"notifications/x"}|{"jsonrpc":"2.0","method":"notifications/y"}`, false, writeTime},
-		{true, `{"jsonrpc":"2.0","id":1,"method":"initialize"}`, true, drainTime},
-		{true, `{"jsonrpc":"2.0","id":1,"method":"initialize"}|{"jsonrpc":"2.0","id":2,"method":"ping"}`, false, writeTime},
-		{true, `{"jsonrpc":"2.0","id":1,"method":"m"}|{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`, false, cancelDelay + writeTime},
+		{false, 0, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, false, writeTime},
+		{true, 0, `{"jsonrpc":"2.0","method":"notifications/x"}|{"jsonrpc":"2.0","method":"notifications/y"}`, false, writeTime},
+		{true, 0, `{"jsonrpc":"2.0","id":1,"method":"initialize"}`, true, drainTime},
+		{true, 0, `{"jsonrpc":"2.0","id":1,"method":"initialize"}|{"jsonrpc":"2.0","id":2,"method":"ping"}`, false, writeTime},
+		{true, 1, `{"jsonrpc":"2.0","id":1,"method":"initialize"}|{"jsonrpc":"2.0","id":2,"method":"ping"}`, false, writeTime}, // taken, and not answered
+		{true, 0, `{"jsonrpc":"2.0","id":1,"method":"m"}|{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`, false, cancelDelay + writeTime},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			client, end := Pipe()
@@ -3798,7 +3800,7 @@ func TestBridgeToDeafServer(t *testing.T) {
 				}
 			}()
 			began := time.Now()
-			b := newBridged(end, silentConn{closed: make(chan struct{})}, slog.New(slog.DiscardHandler))
+			b := newBridged(end, silentConn{make(chan Payload, row.takes), make(chan struct{})}, slog.New(slog.DiscardHandler))
 			b.isURL = row.isURL
 			go func() {
 				for {
