@@ -4,10 +4,10 @@ package main
 
 import (
 	"encoding/json"
+	"mcpwire/testdata/lesson"
 	"net/http/httptest"
 	"os"
 	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 )
@@ -19,19 +19,19 @@ var missing = []string{"completions", "logging", "prompts", "resources", "server
 // The first lesson on stdio: each line of the client goes in, and what comes out is what the lesson has from the server.
 func TestFirstLesson(t *testing.T) {
 	in, want := "", []any(nil)
-	for _, s := range sections(t, "../01-stdio-handshake.txtar") {
-		switch s.who {
+	for _, s := range lesson.Sections(t, "../01-stdio-handshake.txtar") {
+		switch s.Who {
 		case "client":
-			in += s.text
+			in += s.Text
 		case "server":
-			want = append(want, values(t, s.text)...)
+			want = append(want, lesson.Values(t, s.Text, missing)...)
 		}
 	}
 	var out strings.Builder
 	if err := serveLines(strings.NewReader(in), &out); err != nil {
 		t.Fatal(err)
 	}
-	if got := values(t, out.String()); len(want) != 2 || !reflect.DeepEqual(got, want) {
+	if got := lesson.Values(t, out.String(), missing); len(want) != 2 || !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%v\nwant\n%v", got, want)
 	}
 }
@@ -40,29 +40,25 @@ func TestFirstLesson(t *testing.T) {
 func TestFirstHTTPLesson(t *testing.T) {
 	recorder := httptest.NewRecorder()
 	played := 0
-	for _, s := range sections(t, "../05-http-session.txtar") {
-		if s.letter == "" || s.letter > "B" {
+	for _, s := range lesson.Sections(t, "../05-http-session.txtar") {
+		if s.Letter == "" || s.Letter > "B" {
 			continue
 		}
-		head, body, _ := strings.Cut(s.text, "\n\n")
-		first, fields, _ := strings.Cut(strings.TrimSpace(head), "\n")
-		if s.who == "client" {
+		first, header, body := s.HTTP()
+		if s.Who == "client" {
 			method, path, _ := strings.Cut(first, " ")
 			recorder = httptest.NewRecorder()
 			r := httptest.NewRequest(method, path, strings.NewReader(body))
-			for line := range strings.SplitSeq(fields, "\n") {
-				name, value, _ := strings.Cut(line, ": ")
-				r.Header.Set(name, value)
-			}
+			r.Header = header
 			servePost(recorder, r)
 			continue
 		}
-		contentType := regexp.MustCompile(`(?m)^Content-Type: (.*)$`).FindStringSubmatch(fields + "\nContent-Type: ")[1]
-		if got := recorder.Header().Get("Content-Type"); recorder.Result().Status[:3] != first || got != contentType {
-			t.Errorf("%s: %s, %q", s.letter, recorder.Result().Status, got)
+		if got := recorder.Header().Get("Content-Type"); recorder.Result().Status[:3] != first || got != header.Get("Content-Type") {
+			t.Errorf("%s: %s, %q", s.Letter, recorder.Result().Status, got)
 		}
-		if got, want := values(t, recorder.Body.String()), values(t, body); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: got\n%v\nwant\n%v", s.letter, got, want)
+		got, want := lesson.Values(t, recorder.Body.String(), missing), lesson.Values(t, body, missing)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got\n%v\nwant\n%v", s.Letter, got, want)
 		}
 		played++
 	}
@@ -122,47 +118,4 @@ func TestReadme(t *testing.T) {
 			t.Errorf("README.md does not name %s", name)
 		}
 	}
-}
-
-// section is a part of a lesson, under a line such as "-- client A --".
-type section struct{ who, letter, text string }
-
-func sections(t *testing.T, file string) (list []section) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parts := regexp.MustCompile(`(?m)^-- (\w+) ?([A-Z]?) --\n`).FindAllStringSubmatchIndex(string(text), -1)
-	for i, p := range parts {
-		end := len(text)
-		if i+1 < len(parts) {
-			end = parts[i+1][0]
-		}
-		list = append(list, section{string(text[p[2]:p[3]]), string(text[p[4]:p[5]]), string(text[p[1]:end])})
-	}
-	return list
-}
-
-// values reads one JSON object from each line, without the members that are missing here.
-func values(t *testing.T, lines string) (list []any) {
-	for line := range strings.Lines(lines) {
-		var value any
-		if err := json.Unmarshal([]byte(line), &value); err != nil {
-			t.Fatalf("%v: %s", err, line)
-		}
-		list = append(list, without(value))
-	}
-	return list
-}
-
-func without(value any) any {
-	if members, ok := value.(object); ok {
-		for _, name := range missing {
-			delete(members, name)
-		}
-		for _, member := range members {
-			without(member)
-		}
-	}
-	return value
 }

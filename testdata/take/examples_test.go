@@ -200,8 +200,8 @@ func TestReadmeWholeFiles(t *testing.T) {
 	command(t, mine, []string{"GOWORK=off", "GOFLAGS=-trimpath"}, "", "go", "vet", "./mcp")
 }
 
-// The code in the README stands in the examples, so that it is tested. Each example
-// is named there.
+// The code in the README and in copy.md stands in the examples, so that it is tested. Each
+// example is named there.
 func TestReadmeShowsExamples(t *testing.T) {
 	text := copyIt(t)
 	all := ""
@@ -211,8 +211,8 @@ func TestReadmeShowsExamples(t *testing.T) {
 	}
 	for _, file := range files {
 		all += readFile(t, file)
-		if link := "(testdata/examples/" + filepath.Base(filepath.Dir(file)) + "/"; !strings.Contains(text, link) {
-			t.Errorf("the README does not name %s", file)
+		if link := "(examples/" + filepath.Base(filepath.Dir(file)) + "/"; !strings.Contains(text, link) {
+			t.Errorf("copy.md does not name %s", file)
 		}
 	}
 	for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(text, -1) {

@@ -371,7 +371,7 @@ func TestReadme(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	for document, atLeast := range map[string]int{"README.md": 1, "testdata/by-hand.md": 5, "testdata/first/README.md": 5} {
+	for document, atLeast := range map[string]int{"README.md": 1, "testdata/by-hand.md": 5, "testdata/first/README.md": 5, "testdata/second/README.md": 6} {
 		t.Run(document, func(t *testing.T) {
 			steps := stepsOf(t, document)
 			if len(steps) < atLeast {
@@ -407,12 +407,12 @@ func stepsOf(t *testing.T, document string) (steps []step) {
 	return steps
 }
 
-// follow gives steps to one shell, and reports whether each prints what it should. The program testdata/first is built already. What the reader
-// starts in another terminal runs in the background.
+// follow gives steps to one shell, and reports whether each prints what it should. The servers testdata/first and second are built already. What the
+// reader starts in another terminal runs in the background.
 func follow(t *testing.T, steps []step, isLast bool) (ok bool) {
 	const mark = "\nend of step\n"
-	first := filepath.Join(t.TempDir(), "first.exe")
-	goCommand(t, ".", runtime.GOOS, "build", "-o", first, "./testdata/first")
+	servers := t.TempDir()
+	goCommand(t, ".", runtime.GOOS, "build", "-o", servers, "./testdata/first", "./testdata/second")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -421,8 +421,8 @@ func follow(t *testing.T, steps []step, isLast bool) (ok bool) {
 	listener.Close()
 	script := "trap 'kill $(jobs -p) 2>/dev/null' EXIT\n"
 	for _, step := range steps {
-		commands := strings.NewReplacer("go run ./testdata/first", first, "127.0.0.1:8080", address).Replace(strings.TrimSuffix(step.commands, "\n"))
-		if strings.HasPrefix(commands, first+" -http") {
+		commands := strings.NewReplacer("go run ./testdata/", servers+"/", "127.0.0.1:8080", address).Replace(strings.TrimSuffix(step.commands, "\n"))
+		if strings.HasPrefix(commands, servers) && strings.Contains(commands, " -http ") {
 			commands += " 2>/dev/null & until curl -s " + address + " >/dev/null; do sleep 0.1; done"
 		}
 		script += commands + "\necho; echo end of step\n"
