@@ -3,12 +3,12 @@
 
 package main
 
-// Streamable HTTP. The client sends each message as a POST to one URL. The
-// response to that POST carries the answer to a request: as JSON, or as a stream
-// of events if the server has something to send before the answer, or if the answer
-// takes longer than a second. The legacy era, up to 2025-11-25, also has sessions. In
-// a session, a GET opens the standalone stream, for messages that belong to no
-// request. A GET with Last-Event-ID continues a stream that was cut:
+// Streamable HTTP. The client sends each message as a POST to one URL. If the message is
+// a request, the response to the POST carries the answer, as JSON or as a stream of events.
+// It is a stream if the server sends something before the answer, or if the answer takes
+// longer than a second. The legacy era, up to 2025-11-25, also has sessions. In a session,
+// a GET opens the standalone stream, for messages that belong to no request. A GET with
+// Last-Event-ID continues a stream that was cut:
 //
 //	> POST /mcp                                              > POST /mcp
 //	> Accept: application/json, text/event-stream            > Mcp-Session-Id: K7VY…
@@ -56,7 +56,7 @@ package main
 // What becomes of a call when its connection breaks:
 //
 //	                              in a session             without one, and in the modern era
-//	the handler                   goes on                  its context ends
+//	the handler                   continues                is cancelled: its context ends
 //	its answer, if the response   is kept, if Sessions.    is dropped
 //	  had become a stream           Keep allows it
 //	its answer, if it had not     is dropped               is dropped
@@ -65,7 +65,7 @@ package main
 //	                                with ErrInterrupted
 //	our client, if none had       fails with the error of net/http: it is unknown whether the call has run
 //
-// Which way a message of the server takes that is no answer:
+// Where the server sends a message that is not an answer:
 //
 //	                              in a session             in the modern era          legacy, without a session
 //	it belongs to a request       the stream of its POST   the stream of its POST     the stream of its POST;
@@ -108,26 +108,25 @@ const decideAfter = time.Second // before a response without an answer becomes a
 // with and without a final slash. Set the fields before the first request. The era
 // is decided for each request, so clients of all revisions use the same path.
 //
-// A handler of requests finds the header of the POST and the principal in its
-// Exchange. The values that middleware has put into the context of the POST are in
-// the handler's context.
+// The Exchange of a request has the header of its POST, and the principal. The context of
+// its handler has the values that middleware has put into the context of the POST.
 //
 // Set ReadTimeout of the http.Server, to half a minute for instance. Without it a
-// client may take any time to send a body, whose bytes are in use meanwhile. Streams
-// survive the time-outs of an http.Server that are two seconds or longer, because a response
-// becomes a stream after one second, and renews them.
+// client may take any time to send a body, which takes up memory meanwhile. The other
+// time-outs of the http.Server should be two seconds or longer. They do not end a stream: a
+// response becomes a stream after a second at the latest, and a stream sets its own deadlines.
 //
-// Middleware that wraps the http.ResponseWriter must have an Unwrap method, as
-// http.ResponseController asks for. With Flush alone streams work, but end with the
-// WriteTimeout of the server. With neither, as behind http.TimeoutHandler, nothing can be
-// streamed: a call is answered without its progress, and a GET is refused. The log warns of
-// each once.
+// If middleware wraps the http.ResponseWriter, its writer needs the method Unwrap, which
+// http.ResponseController calls. If it has only Flush, streams work, but end with the
+// WriteTimeout of the server. If it has neither, like that of http.TimeoutHandler, there are
+// no streams: a call is answered without its progress, and a GET is refused. The log warns
+// once of each.
 //
-// A handler of requests may run on when ServeHTTP has returned: in a session, a client that
-// has gone cancels nothing. So middleware must not take away what the handlers use.
+// In a session, the handler of a request may run on after ServeHTTP has returned, because a
+// client that has gone cancels nothing. So middleware must not close what a handler uses.
 //
-// net/http tells when a client has closed its connection, but only if the client
-// has sent nothing after its request.
+// net/http notices that a client has closed its connection only if the client has sent
+// nothing after its request.
 //
 // 2025-11-25 basic/transports#streamable-http: "The server MUST provide a single
 // HTTP endpoint path (hereafter referred to as the MCP endpoint) that supports both
@@ -143,20 +142,20 @@ type StreamableHandler struct {
 	Versions []string
 	// HeaderParams returns the arguments of a tool that modern clients repeat in
 	// their header. ReadHeaderParams finds them in the inputSchema of the tool.
-	// HeaderParams is called for each modern tools/call, by several goroutines.
-	// nil: if Handler has the method HeaderParams, as a Server and all that embeds one, that
-	// is used; otherwise no tool has such arguments, and their fields are not checked.
+	// HeaderParams is called for each modern tools/call, by several goroutines. nil: the
+	// method HeaderParams of Handler, if it is a Server, embeds one, or has such a method of
+	// its own. If it has none, the fields of such arguments are not checked.
 	HeaderParams func(tool string) []HeaderParam
-	// MaxRequests is how many requests of all clients are served at once, beside
-	// subscriptions. Those without a session leave a quarter of them to the others.
-	// Further ones are answered with 503. 0: 3,072.
+	// MaxRequests is how many requests of all clients may run at once. Subscriptions and
+	// initialize do not count. Requests without a session get at most three quarters of these
+	// places. A request that gets no place is answered with 503. 0: 3,072.
 	MaxRequests int
 	Guard
 
 	service
-	versions  []string // that are offered
+	versions  []string // the versions to offer
 	legacy    []string // those of them that begin with initialize
-	listening counter  // subscriptions
+	listening counter  // of subscriptions
 }
 
 // ServeHTTP answers one request of a client.
@@ -178,20 +177,20 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer group.Done()
-	sessions := h.Sessions != nil && len(h.legacy) > 0 && !revision(r.Header.Get("Mcp-Protocol-Version")).Modern
+	hasSessions := h.Sessions != nil && len(h.legacy) > 0 && !revision(r.Header.Get("Mcp-Protocol-Version")).Modern
 	switch {
 	case r.Method == http.MethodPost:
 		h.post(w, r, principal)
-	case sessions && r.Method == http.MethodGet:
+	case hasSessions && r.Method == http.MethodGet:
 		h.get(w, r, principal)
-	case sessions && r.Method == http.MethodDelete:
+	case hasSessions && r.Method == http.MethodDelete:
 		h.delete(w, r, principal)
 	default:
 		// 2026-07-28
 		// basic/transports/streamable-http#earlier-streamable-http-revisions:
 		// "respond with 405 Method Not Allowed"
 		w.Header().Set("Allow", "POST")
-		if sessions {
+		if hasSessions {
 			w.Header().Set("Allow", "GET, POST, DELETE")
 		}
 		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, "Method not allowed")
@@ -201,14 +200,14 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // ---- POST ----
 
 // incoming is a POST while it is answered. The goroutine of ServeHTTP is the only one that
-// writes the response. The handlers run on a goroutine of their own, because they may go on
+// writes the response. The handlers run on a goroutine of their own, because they may continue
 // when the client has gone:
 //
 //	goroutine of ServeHTTP                    goroutine of the handlers
 //	1 post reads the payload
 //	2 route decides about era and session
 //	3 handOn calls Peer.dispatch ───────────► 4 answerOn calls the Handler
-//	5 respond waits, until one of these:        what it sends, and the answers last,
+//	5 respond waits for one of these:           what it sends, and the answers last,
 //	  - the handlers have returned              go to the Stream of the response
 //	  - a message comes before the answer
 //	  - a second has passed
@@ -225,16 +224,16 @@ type incoming struct {
 	acceptsJSON  bool         // the client accepts JSON
 	mayStream    bool         // the response may become a stream
 	isBatch      bool         // the answers form one array
-	revision     Revision     // of the request, if the request says it
-	session      *Session     // nil: there is none, so a client that leaves cancels
+	revision     Revision     // that the request itself declares; zero: it declares none
+	session      *Session     // nil: there is none, so a client that leaves cancels its requests
 	stream       *Stream      // of the response
-	body         *reservation // the bytes of the body
-	requests     int          // messages that get a response; an Invalid one gets one, too
+	body         *reservation // counts the bytes of the body
+	requests     int          // how many messages get a response: requests, and Invalid ones
 	places       *counter     // counts the requests while they run; nil: they are not counted
 	whenHandled  func()       // runs when the handlers have returned; nil: nothing does
 	opened       bool         // initialize has opened the session
-	isDispatched bool         // a Peer has taken in the payload, and calls handled
-	fault        *Error       // of the last answer, when the stream has ended; nil: that is a result
+	isDispatched bool         // a Peer has taken in the payload, and will call handled
+	fault        *Error       // in the last answer, once the stream has ended; nil: that is a result
 }
 
 // post reads a payload, and answers it.
@@ -244,32 +243,34 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		return
 	}
 	in := &incoming{h: h, w: w, r: r, payload: payload, body: body}
-	in.payload.done = in.handled
-	defer func() { // also when a function of the program panics
+	in.payload.done = in.handled // which the Peer calls
+	defer func() {               // if no Peer has taken in the payload, also because of a panic
 		if !in.isDispatched {
 			in.handled()
 		}
 	}()
 	in.acceptsJSON = accepts(r.Header["Accept"], "application/json")
-	in.mayStream = accepts(r.Header["Accept"], "text/event-stream")
-	if !in.acceptsJSON && !in.mayStream {
+	acceptsStream := accepts(r.Header["Accept"], "text/event-stream")
+	if !in.acceptsJSON && !acceptsStream {
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow application/json or text/event-stream")
 		return
 	}
-	in.mayStream = in.mayStream && h.canStream(w, &h.noStreams)
+	in.mayStream = acceptsStream && h.canStream(w, &h.noStreams)
 	in.route(Exchange{Principal: principal, protocolData: new(mcpFacts)})
 }
 
+// refuse answers with a status, and with an error that has the reason.
 func (in *incoming) refuse(status int, reason string) {
 	in.h.refuse(in.w, in.r, status, idOf(in.payload), reason)
 }
 
+// reject does what refuse does, with an Error of the caller.
 func (in *incoming) reject(status int, fault *Error) {
 	in.h.rejectInEra(in.w, in.r, status, idOf(in.payload), fault)
 }
 
-// handled gives back the bytes of the body, and the places. It runs once, when all handlers
-// have returned: the Peer that has taken in the payload calls it. If there is none, post does.
+// handled gives back the bytes of the body, and the places of the requests. It runs once, when
+// all handlers have returned. The Peer that has taken in the payload calls it, or else post.
 func (in *incoming) handled() {
 	in.body.release()
 	in.places.give(in.requests)
@@ -286,11 +287,11 @@ func (in *incoming) handled() {
 //	 2 has more than one MCP-Protocol-Version                   400
 //	 3 names a modern version, and one is offered               modern
 //	 4 names no version, and no legacy one is offered           modern, which says what is missing
-//	 5 names a modern version, and none is offered              400; an initialize that names it only in its header is legacy
+//	 5 names a modern version, and none is offered              400, but an initialize that names it only in its header is legacy
 //	 6 names another version in _meta than in its header        400
 //	 7 names a version in _meta that is not offered             400
 //	 8 is legacy, and no legacy version is offered              400
-//	 9 is an initialize, and there are sessions                 initialize, also if it names a session: it starts anew
+//	 9 is an initialize, and there are sessions                 initialize opens a session, even if the request names one
 //	10 is an initialize                                         alone, as JSON
 //	11 is anything else, and there are sessions                 inSession
 //	12 is anything else                                         sessionless
@@ -300,7 +301,8 @@ func (in *incoming) handled() {
 // initialize request selects legacy semantics, scoped to […] the session".
 func (in *incoming) route(base Exchange) {
 	h, m := in.h, in.payload.Messages[0]
-	lines, inMeta := in.r.Header["Mcp-Protocol-Version"], ""
+	inHeader := in.r.Header["Mcp-Protocol-Version"]
+	inMeta := ""
 	if m.Kind() == Request && !in.payload.Batch {
 		meta, _ := m.Meta()
 		inMeta = meta.ProtocolVersion
@@ -311,13 +313,13 @@ func (in *incoming) route(base Exchange) {
 	switch {
 	case m.Kind() == Invalid && m.Error.Code == CodeParseError: // 1
 		writeJSON(in.w, http.StatusBadRequest, in.payload)
-	case len(lines) > 1: // 2
+	case len(inHeader) > 1: // 2
 		in.reject(http.StatusBadRequest, mismatch("More than one MCP-Protocol-Version"))
 	case isModern && h.hasModern(), version == "" && len(h.legacy) == 0: // 3, 4
 		in.modern(base)
 	case isModern && !(isInitialize && inMeta == ""): // 5
 		in.reject(http.StatusBadRequest, versionError(h.versions, version))
-	case inMeta != "" && len(lines) == 1 && lines[0] != inMeta: // 6
+	case inMeta != "" && len(inHeader) == 1 && inHeader[0] != inMeta: // 6
 		in.reject(http.StatusBadRequest, mismatch("MCP-Protocol-Version is not the version in _meta"))
 	case inMeta != "" && !slices.Contains(h.versions, inMeta), len(h.legacy) == 0: // 7, 8
 		in.reject(http.StatusBadRequest, versionError(h.versions, version))
@@ -335,13 +337,13 @@ func (in *incoming) route(base Exchange) {
 
 // initialize opens a session, if the handshake succeeds. The version in the header
 // is not checked: otherwise client and server could never agree on one. The
-// response is JSON however long it takes, because its header carries the id of the
-// session.
+// response is always JSON, because its header has the id of the session, and the session
+// opens only when the handler has succeeded.
 func (in *incoming) initialize(base Exchange) {
 	s := in.h.Sessions.create(base.Principal)
 	defer s.release()
 	in.session, in.mayStream = s, false
-	stop := context.AfterFunc(in.h.life, func() { s.Peer.endContexts(ErrSessionClosed) }) // s is not in the table yet
+	stop := context.AfterFunc(in.h.life, func() { s.Peer.endContexts(ErrSessionClosed) }) // Close ends only sessions in the table
 	in.whenHandled = func() {
 		stop()
 		if !in.opened {
@@ -371,10 +373,10 @@ func (in *incoming) initialize(base Exchange) {
 
 var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
 
-// inSession dispatches a payload in a session. The handlers go on if the client
+// inSession dispatches a payload in a session. The handlers continue if the client
 // leaves: 2025-11-25 basic/transports#sending-messages-to-the-server,
 // "Disconnection SHOULD NOT be interpreted as the client cancelling its request."
-// So the handlers use a context that has the values of the POST's and does not end with it.
+// So their context has the values of the context of the POST, but does not end with it.
 // When a session ends, its Peer cancels the requests that it serves.
 func (in *incoming) inSession(base Exchange) {
 	s := in.h.session(in.w, in.r, idOf(in.payload), base.Principal)
@@ -419,14 +421,14 @@ func (in *incoming) sessionless(base Exchange) {
 // basic/patterns/cancellation#transport-specific-cancellation: "The server MUST
 // treat a client disconnect as cancellation of that request."
 func (in *incoming) alone(base Exchange) {
-	nobody := func(context.Context, *Message) error { return errNobody }
-	p := newPeer(in.r.Context(), nobody, statelessProtocol, in.h.Log) // net/http ends the context
+	noStream := func(context.Context, *Message) error { return errNobody } // for what belongs to no request
+	p := newPeer(in.r.Context(), noStream, statelessProtocol, in.h.Log)    // net/http ends this context when the client leaves
 	stop := context.AfterFunc(in.h.life, func() { p.endContexts(ErrClosed) })
 	in.whenHandled = func() { stop() }
 	in.handOn(p.ctx, in.h.Handler, p, base)
 }
 
-// handOn lets a Peer take in a payload, and answers.
+// handOn lets a Peer take in the payload, starts the handlers, and writes the response.
 func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchange) {
 	in.stream = in.h.newStream(in.session)
 	in.stream.countsAll = in.payload.Batch
@@ -445,7 +447,7 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 		return
 	}
 	in.isBatch = replies.Batch
-	in.payload = Payload{} // the messages, and with them the body, go when they are handled
+	in.payload = Payload{} // so that the memory of each message is free when it is handled
 	in.h.run(func() {
 		defer in.stream.end()
 		in.fault = in.h.answerOn(in.stream, replies, results)
@@ -453,15 +455,15 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	in.respond()
 }
 
-// acknowledge answers a POST for which no handler of a request runs: it brings notifications
-// or responses, or its requests came too late.
+// acknowledge answers a POST for which no handler of a request runs. The POST has only
+// notifications or responses, or its requests have come too late.
 func (in *incoming) acknowledge() {
 	damaged := slices.IndexFunc(in.payload.Messages, func(m *Message) bool { return m.unusable != nil })
 	id := idOf(in.payload)
 	switch {
-	case damaged >= 0: // a response: the call that has waited for it has failed
+	case damaged >= 0: // a response that cannot be used: the call that has waited for it has failed
 		in.h.refuse(in.w, in.r, http.StatusBadRequest, id, in.payload.Messages[damaged].unusable.Error())
-	case in.requests > 0 && in.h.open.Err() != nil: // Close has come in between
+	case in.requests > 0 && in.h.open.Err() != nil: // Close was called meanwhile
 		in.h.refuse(in.w, in.r, http.StatusServiceUnavailable, id, "The server is shutting down")
 	case in.requests > 0: // the session has ended meanwhile
 		in.h.gone(in.w, in.r)
@@ -483,7 +485,7 @@ func (in *incoming) send(ctx context.Context, m *Message) error {
 	return nil // a client that accepts only JSON can do without it
 }
 
-// disconnect makes the response a stream, and ends the response. The stream goes on.
+// disconnect ends the response, as a stream. The Stream itself continues.
 func (in *incoming) disconnect(retry time.Duration) {
 	if in.mayStream {
 		in.stream.disconnect(retry)
@@ -513,28 +515,28 @@ func (in *incoming) respond() {
 		case <-changed:
 		case <-timer.C:
 			isLate = true
-			if !in.mayStream { // the time-outs of the server must not end it
+			if !in.mayStream { // the time-outs of the server must not end the response
 				clearDeadlines(in.w)
 			}
 		case <-gone:
-			gone = nil
+			gone = nil // a closed channel would be chosen again and again
 		}
 	}
 }
 
-// beginResponse decides what becomes of the response, and returns what writes it; nil: that is
-// not decided before something has changed.
+// beginResponse decides what the response is, and returns the function that writes it. If it
+// cannot decide yet, write is nil, and changed is closed when it can be asked again.
 //
 //	                            the handlers run             they have returned
-//	answers alone are there     not decided; a stream        JSON; a stream if the client
+//	only answers are there      not decided; a stream        JSON; a stream if the client
 //	                            after a second               accepts nothing else, and the
 //	                                                         status is 200
 //	another message is there    a stream                     a stream
-//	the client has gone         nothing is written           as above in a session, so that a stream
+//	the client has gone         nothing is written           in a session as above, so that a stream
 //	                                                         is kept; otherwise nothing is written
 //
 // A client that does not accept a stream gets JSON when the handlers have returned.
-// beginResponse is the only place that decides: the handlers may send at the same time.
+// All is decided under one lock, because the handlers may send at the same time.
 func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan struct{}) {
 	s := in.stream
 	s.mu.Lock()
@@ -542,17 +544,17 @@ func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan str
 	hasEnded := !s.endTime.IsZero()
 	hasGone := in.r.Context().Err() == context.Canceled
 	onlyAnswers := s.farewell == nil && !slices.ContainsFunc(s.events, func(e sentEvent) bool { return e.method != "" })
-	fitsJSON := hasEnded && (in.acceptsJSON && len(s.events) > 0 || in.status() != http.StatusOK)
+	isJSON := hasEnded && onlyAnswers && (!in.mayStream || in.acceptsJSON && len(s.events) > 0 || in.status() != http.StatusOK)
 	switch {
-	case hasGone && (!hasEnded || in.session == nil): // nobody gets an answer
+	case hasGone && (!hasEnded || in.session == nil):
 		// 2026-07-28 basic/transports/streamable-http#cancellation: the server "MUST NOT
 		// send any further messages for it"
 		return in.writeNothing, nil
-	case onlyAnswers && (fitsJSON || hasEnded && !in.mayStream): // all is there: JSON
+	case isJSON:
 		return in.writeAnswers, nil
-	case in.mayStream && (hasEnded || isLate || !onlyAnswers): // a message comes first, or it takes long: a stream
+	case in.mayStream && (hasEnded || isLate || !onlyAnswers): // a stream
 		switch {
-		case hasEnded && onlyAnswers: // an answer in one event, of which nothing is kept, as of one in JSON
+		case hasEnded && onlyAnswers: // only answers, as in JSON: they cannot be fetched again, so they are not kept
 			s.keep = 0
 		case in.session != nil:
 			in.session.addStream(s)
@@ -566,8 +568,8 @@ func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan str
 	return nil, s.whenChanged()
 }
 
-// writeNothing ends the response to a client that has gone. The client may have closed only
-// its half of the connection, and must not take an empty response for an answer.
+// writeNothing ends the response to a client that has gone. The status says that this is no
+// answer, because the client may still read: it may have closed only its half of the connection.
 func (in *incoming) writeNothing() {
 	in.stream.abandon()
 	in.w.WriteHeader(statusClientGone)
@@ -611,9 +613,9 @@ func (in *incoming) writeAnswers() {
 const statusClientGone = 499
 
 // status returns the HTTP status of a response that holds one answer; fault nil: a result. A
-// server that has no room answers with 503. Of other errors, only one about the request
-// itself changes the status: legacy clients take another status for a failure of the
-// transport, and 404 for the end of their session. 2026-07-28
+// server that has no room answers with 503, and a wrong request gets 400. Other errors of the
+// legacy era have 200: a legacy client takes another status for a failure of the transport,
+// and 404 for the end of its session. 2026-07-28
 // basic/transports/streamable-http#protocol-version-header: "If the server does not
 // implement the requested RPC method, it MUST respond with 404 Not Found".
 func status(fault *Error, modern bool) int {

@@ -23,19 +23,18 @@ package main
 //
 // In the legacy era the client introduces itself once, with initialize, and the
 // server remembers what it has said. In the modern era, 2026-07-28, every
-// request says the same again, in its _meta. So a legacy session is a remembered
-// _meta, and one Server with one set of handlers serves both eras:
+// request says the same again, in its _meta. A handler gets the same Meta in both
+// eras, so one Server with one set of handlers serves both:
 //
 //	Server                                          Client
 //	  Handle: which era?                              Call: is there a connection?
 //	    modern: check _meta, run the handler,           no:  an attempt in the background dials and
 //	            complete the result                          negotiates; all callers wait for it
 //	    legacy: initialize, or run the handler          yes: Peer.Call, in the modern era with _meta
-//	  entered by AddTool and its siblings: methods      a result that asks: Handlers answer, and it calls again
+//	  AddTool, AddResource …: add methods                 the result asks: Handlers answer, and Call asks again
 //
-// The file has five parts: the wire, which is the revisions and the lifecycle; the server,
-// with the messages about what it offers; the client; what both ends share; bounds and
-// protection.
+// The file has five parts: the wire, the server, the client, what both ends share, and
+// bounds and protection. The part about the server also has the messages about what it offers.
 //
 // The words of both ends:
 //
@@ -54,7 +53,7 @@ package main
 //	roots        the folders that a client lets a server work in
 //	requestState what a modern server wants back with the answers to its questions
 //	round        one run of a handler: it returns questions, and runs again with the answers
-//	subscriber   a client, or a request of it, that is told of changes
+//	subscriber   a client, or one of its requests, that is told of changes
 //	retired      a connection that new calls do not use any more
 //	mark         x-mcp-header in a tool's schema: over HTTP the argument is repeated in the header
 //
@@ -97,36 +96,35 @@ import (
 
 // ---- Revisions ----
 
-// Revision is one version of the protocol. The differences between versions that
-// decide something in this package are fields here.
+// Revision is one version of the protocol. The fields are the differences between
+// versions that this package needs.
 type Revision struct {
 	Version          string
 	Modern           bool // each request declares version and capabilities in _meta: the modern era
-	Batches          bool // JSON-RPC batches
+	Batches          bool // several messages may travel in one JSON array
 	ServerRequests   bool // a server may send requests; otherwise it answers input_required
-	Completions      bool // the capability completions is announced
-	Annotations      bool // tools say whether they change anything
-	ProgressMessages bool // progress has a message for users
+	Completions      bool // a server may declare the capability completions
+	Annotations      bool // a tool may say whether it changes anything
+	ProgressMessages bool // progress may have a message for users
 	Elicitation      bool // a server may ask the user
 	Titles           bool // title members, and custom _meta keys, which have a prefix
 	Structured       bool // tools have an outputSchema, and results structuredContent
-	Icons            bool
-	ResourceNotFound int // the code of that error
+	Icons            bool // icons members
+	ResourceNotFound int  // the error code for a resource that does not exist
 
 	// For Streamable HTTP:
 	VersionHeader bool // a client sends MCP-Protocol-Version after initialize
 	Resume        bool // Last-Event-ID continues a stream
-	Prime         bool // a stream begins with an id, so the server may close the connection early, and the client comes back
+	Prime         bool // a stream begins with an id, so the server may end a response before the answer, and the client fetches the rest
 }
 
 // Revisions are all versions of the protocol, in the order in which a client tries
-// them: the modern ones first, and in each era the newest first. The legacy ones are
-// those that begin with initialize. Each line of a row has what came with one version.
+// them: the modern ones first, and in each era the newest first. In a row, each line of
+// fields has what came with one version.
 //
-// To add a revision, add a row, in this file or from an init function of your own. Keep the
-// order: the modern ones first, and the newest first within each era. A modern revision has
-// no batches, whatever its row says. In mcpwire itself, testdata/cases/README.md says what
-// else follows from a row.
+// To add a revision, insert a row at its place in this order, in this file or from an init
+// function of your own. A modern revision has no batches, whatever its row says. If you change
+// mcpwire itself, testdata/cases/README.md says what else a new row needs.
 var Revisions = []Revision{
 	{
 		Version: "2026-07-28", Modern: true, ResourceNotFound: CodeInvalidParams,
@@ -178,7 +176,7 @@ type Implementation struct {
 	Icons   iconList `json:"icons,omitempty"` // a []Icon
 }
 
-// isWhole reports whether an Implementation has what is required of it.
+// isWhole reports whether the required members are there.
 func (i *Implementation) isWhole() bool { return i.Name != "" && i.Version != "" }
 
 // Icon is a picture for a user interface. Src is an https or data URI.
@@ -197,8 +195,9 @@ const (
 	metaSubscription = "io.modelcontextprotocol/subscriptionId"
 )
 
-// Meta is what a client says about itself: in the modern era in the _meta of
-// each request, in the legacy era once, in initialize. 2026-07-28 basic#meta.
+// Meta is what a client says about itself and its request. In the modern era the _meta of
+// each request has all of it. A legacy client says it in initialize and logging/setLevel,
+// and only the ProgressToken in _meta. 2026-07-28 basic#meta.
 type Meta struct {
 	// ProtocolVersion is the version of the request. Modern requests need it.
 	ProtocolVersion string `json:"io.modelcontextprotocol/protocolVersion,omitempty"`
@@ -207,11 +206,11 @@ type Meta struct {
 	// ClientCapabilities is an object, and says what the client can be asked.
 	// Modern requests need it; nil: the client does not say.
 	ClientCapabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities,omitempty"`
-	// LogLevel is the least level of the log messages that are wanted. nil: a
-	// modern client wants none, a legacy client has not set a level.
+	// LogLevel is the lowest level of the log messages that the client wants. nil: a
+	// modern client wants none, and a legacy client has not set a level.
 	LogLevel *string `json:"io.modelcontextprotocol/logLevel,omitempty"`
-	// ProgressToken is a string or an integer, and names the request in progress
-	// notifications; nil: no progress is wanted.
+	// ProgressToken is a string or an integer. Each report of progress repeats it, and so
+	// names the request. nil: the client wants no reports.
 	ProgressToken json.RawMessage `json:"progressToken,omitempty"`
 }
 
@@ -265,43 +264,42 @@ type ProgressParams struct {
 
 // Server is the Handler that knows the lifecycle of both eras. It serves any
 // number of Conns at once. It answers initialize, ping and server/discover itself.
-// All other methods are entered by what offers them: AddTool, AddResource,
-// AddResourceTemplate, AddPrompt, OfferLogging, AnnounceChanges, and the field Methods.
-// Set the fields before the first request.
+// AddTool, AddResource, AddResourceTemplate, AddPrompt, OfferLogging and AnnounceChanges
+// add other methods, and so does the field Methods. Set the fields before the first request.
 type Server struct {
 	// Info is what clients are told about this server. MCP requires a Name and a
 	// Version. The Server does not check that they are there.
 	Info Implementation
-	// Capabilities override what the Server declares by itself: each capability for which it
-	// has a handler when the first request comes, such as tools after AddTool, with
-	// listChanged after AnnounceChanges. An entry here replaces that whole entry. Of a
-	// capability that is only declared, the lists are served, and they are empty. If
-	// Capabilities cannot be encoded, each request is answered with an error that says so.
+	// Capabilities override what the Server declares by itself. Without an entry here it
+	// declares what it has a handler for when the first request comes: tools after AddTool, for
+	// example, with listChanged after AnnounceChanges. An entry here replaces the whole entry
+	// of that name. If a capability is declared and nothing was added, its lists are empty. If
+	// Capabilities cannot be encoded, each request gets an error that says so.
 	Capabilities map[string]any
 	Instructions string   // for the client's model; "": none
 	Versions     []string // versions to offer, newest first; empty: all
-	// Methods holds all other methods by name, those of notifications too. They come
-	// before those that AddTool and its siblings have entered. The handler of
+	// Methods holds handlers of more methods, and of notifications, by name. They replace
+	// those that AddTool, AddResource and the others have added. The handler of
 	// tools/call, prompts/get or resources/read may return an InputRequired.
 	Methods map[string]HandlerFunc
-	// StateKey is the key that protects a requestState. It has any length, and is
-	// the same on all replicas. Empty: a random key.
+	// StateKey is the key that protects a requestState. It may have any length. All copies
+	// of a server need the same one. Empty: a random key.
 	StateKey []byte
 
 	once     sync.Once // sets the fields below
-	versions []string  // that are offered
+	versions []string  // Versions, or all
 	sealer   cipher.AEAD
 	info     json.RawMessage // Info
 	name     json.RawMessage // Info without icons: what each modern result says about this server
-	caps     json.RawMessage
-	mistake  error // Capabilities cannot be encoded; nil: they can
+	caps     json.RawMessage // what the server declares
+	mistake  error           // why Capabilities cannot be encoded; nil: they can
 
 	logs    bool      // OfferLogging was called
 	changes announcer // nil: AnnounceChanges was not called
 
 	mu        sync.Mutex               // guards the fields below
 	prepared  bool                     // a request has come, so caps are fixed
-	methods   map[string]HandlerFunc   // that AddTool and its siblings have entered
+	methods   map[string]HandlerFunc   // added by AddTool, AddResource and the others
 	tools     catalog[*offeredTool]    // by name
 	resources catalog[ReadFunc]        // by URI
 	templates catalog[ReadFunc]        // by URI template
@@ -319,7 +317,7 @@ func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	}
 	s.once.Do(s.prepare)
 	x.facts().noLogs = !s.logs
-	version := x.Meta().ProtocolVersion // of the request, or of initialize
+	version := x.Meta().ProtocolVersion // declared by the request, or agreed on in initialize
 	switch {
 	case x.Request.Kind() == Notification:
 		return s.handleNotification(ctx, x)
@@ -369,7 +367,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	return s.complete(x, result)
 }
 
-// run runs a handler. If it has to ask first, the client is asked.
+// run runs a handler. If the handler wants to ask, run asks the client.
 func (s *Server) run(ctx context.Context, x *Exchange, h HandlerFunc) (any, error) {
 	result, err := h(ctx, x)
 	if need, isQuestion := result.(asker); isQuestion && err == nil {
@@ -383,9 +381,9 @@ func (s *Server) discover() DiscoverResult {
 	return DiscoverResult{SupportedVersions: s.versions, Capabilities: s.caps, Instructions: s.Instructions, Meta: &ResultMeta{ServerInfo: &s.Info}}
 }
 
-// complete encodes the result of a modern request. It adds what each result has, unless
-// the handler has set it: resultType, serverInfo and, if results of the method may be
-// cached, that this one may not.
+// complete encodes the result of a modern request. It adds what the handler has not set:
+// resultType and serverInfo. If a client may cache results of this method, complete also
+// adds that it must not cache this one.
 func (s *Server) complete(x *Exchange, result any) (any, error) {
 	method := x.Request.Method
 	raw, err := x.marshal(result)
@@ -423,10 +421,11 @@ func (s *Server) complete(x *Exchange, result any) (any, error) {
 
 // ---- The legacy era: initialize, and what it allows ----
 
+// handleLegacy serves each request that declares no modern version.
 func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	switch {
-	case firstOfEra(s.versions, false) == "":
+	case firstOfEra(s.versions, false) == "": // no legacy version is offered
 		// 2026-07-28 basic/versioning: name the versions "in any error it
 		// returns to an initialize request"
 		return nil, missingMeta(s.versions, metaVersion)
@@ -436,7 +435,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 		return nil, nil
 	case x.Revision().Version == "":
 		missing := "send initialize first"
-		if firstOfEra(s.versions, true) != "" { // it depends on the era that the client means
+		if firstOfEra(s.versions, true) != "" { // the client may have meant the modern era
 			missing += ", or declare " + metaVersion + " in _meta"
 		}
 		return nil, errorWithVersions(s.versions, CodeInvalidParams, "Invalid params: "+missing)
@@ -446,7 +445,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 		return nil, MethodNotFound(method)
 	}
 	result, err := s.run(ctx, x, h)
-	if codeOf(err) == CodeMissingCapability { // this era does not know that code
+	if codeOf(err) == CodeMissingCapability { // the legacy era does not know that code
 		return askFailed(ctx, x, err)
 	}
 	return result, err
@@ -475,10 +474,10 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	if rev.Modern || !slices.Contains(s.versions, rev.Version) { // the modern era has no handshake
 		rev = revision(firstOfEra(s.versions, false))
 	}
-	if x.Peer != nil {
+	if x.Peer != nil { // over HTTP without sessions there is none, and nothing is remembered
 		who.Icons = nil
-		// A copy of the capabilities: a session keeps them as long as it lives, and
-		// must not keep the request.
+		// bytes.Clone, because the capabilities are kept as long as the session lives. Without
+		// the copy the whole request would be kept with them.
 		s.startLegacy(x.Peer, rev, Meta{ProtocolVersion: rev.Version, ClientInfo: &who, ClientCapabilities: bytes.Clone(p.Capabilities)})
 	}
 	var result Object
@@ -491,8 +490,8 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	return result.encode(), nil
 }
 
-// handleNotification takes in a notification. If Methods has no handler for it, it
-// is ignored.
+// handleNotification notes that a client is ready. If Methods has a handler for the
+// notification, handleNotification calls that, too.
 func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, error) {
 	if x.Request.Method == "notifications/initialized" && x.Peer != nil {
 		x.Peer.protocol.(*mcpProtocol).setReady()
@@ -511,6 +510,8 @@ func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, erro
 
 // ---- A call of a tool, and its progress ----
 
+// callTool calls a tool. If the tool returns an *Error, that answers the request. Any other
+// error becomes a result with isError, which the model reads.
 func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	var p struct {
 		Name      string          `json:"name,omitempty"`
@@ -527,18 +528,17 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	if err == nil {
 		return toolResult(x, result)
 	}
-	if _, isFault := errors.AsType[*Error](err); isFault || ctx.Err() != nil {
+	if _, isFault := errors.AsType[*Error](err); isFault || ctx.Err() != nil { // the context has ended: the call is cancelled
 		return nil, err
 	}
 	return ToolError("%v", err).encode()
 }
 
-// Progress tells how far the request has come, if its sender wants to know.
-// Without a progress token in the request it does nothing. Progress must rise: a value
-// that does not is not sent. So a handler that returns an InputRequired, and begins
-// again with the answers, may report the same steps again. total 0 means that the end
-// is not known. Progress returns ErrAnswered when the request is over. It is for one
-// goroutine at a time.
+// Progress tells the client how far its request has come. If the request has no progress
+// token, Progress does nothing. It sends only a progress that is higher than the last one. So
+// a handler that returns an InputRequired, and begins again with the answers, may report the
+// same steps again. total 0 means that the end is not known. When the request is over, Progress
+// returns ErrAnswered. Only one goroutine at a time may call it.
 func (x *Exchange) Progress(ctx context.Context, progress, total float64) error {
 	return x.ProgressMessage(ctx, progress, total, "")
 }
