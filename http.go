@@ -645,11 +645,11 @@ func status(fault *Error, modern bool) int {
 // Request." In a session the version of the session stays in force, and the header
 // may name any version that we speak.
 func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
-	switch lines := r.Header["Mcp-Protocol-Version"]; {
-	case len(lines) > 1:
+	switch named := r.Header["Mcp-Protocol-Version"]; {
+	case len(named) > 1:
 		return mismatch("More than one MCP-Protocol-Version")
-	case len(lines) == 1 && !slices.Contains(h.legacy, lines[0]):
-		return versionError(h.versions, lines[0])
+	case len(named) == 1 && !slices.Contains(h.legacy, named[0]):
+		return versionError(h.versions, named[0])
 	}
 	return nil
 }
@@ -717,10 +717,9 @@ func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 //	> Mcp-Param-City: =?base64?WsO8cmljaA==?=    "arguments":{"city":"Zürich"},
 //	> MCP-Protocol-Version: 2026-07-28           "_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",…}}}
 //
-// An argument is repeated if the inputSchema of its tool marks it, as in
+// An argument is repeated if the inputSchema of the tool marks it, as in
 // {"type":"string","x-mcp-header":"City"}. The server checks that header and body
-// agree. Otherwise a client could show a proxy one request, and have us serve
-// another.
+// agree. Otherwise a client could show one request to a proxy, and another one to us.
 
 // modern checks a message of the modern era, and dispatches it.
 func (in *incoming) modern(base Exchange) {
@@ -1058,7 +1057,7 @@ func (r *markReader) readSchema(value any, path []string) {
 		_, isText := schema[name].(string)
 		switch name {
 		case "x-mcp-header":
-			if path != nil || isText { // otherwise it may be a property of that name
+			if path != nil || isText { // otherwise it may be a schema of that name, in $defs for instance
 				r.addMark(schema, path)
 			}
 		case "default", "const", "enum", "examples": // hold data, but no schemas
@@ -1206,7 +1205,7 @@ func (h *StreamableHandler) Close() {
 //	       ├─ no status of 2xx ─────────────→ Write fails with an HTTPError
 //	       ├─ 2xx, and no request was sent ─→ Write is done
 //	       ├─ JSON ─────────────────────────→ Read gets it. Write fails if the response is not in it
-//	       ├─ a stream of events ───────────→ Write is done, and readStream goes on
+//	       ├─ a stream of events ───────────→ Write is done, and readStream reads the stream
 //	       └─ anything else ────────────────→ Write fails with an HTTPError
 //
 // The ways of a stream, on the goroutine of readStream:
@@ -1214,7 +1213,7 @@ func (h *StreamableHandler) Close() {
 //	the response ───→ readEvents ──────────→ Read gets each message
 //	to a POST          ^    │ the response of HTTP has ended
 //	                   │    ├─ the answer has come ─────────────────→ done
-//	                   │    ├─ there is no id to go on from ────────→ lost: the call fails with ErrInterrupted
+//	                   │    ├─ there is no id to continue from ─────→ lost: the call fails with ErrInterrupted
 //	               200 │    v
 //	the standalone     │   pause ←─────────────────────┐
 //	stream begins      │    v                          │ no response, 429 or 5xx;
@@ -1223,7 +1222,7 @@ func (h *StreamableHandler) Close() {
 //	                        └─ any other status, too many failures ─→ lost
 //
 // All these ways end when the call is cancelled, when the session ends, and with
-// Close. A standalone stream that is lost is reported, and calls go on.
+// Close. If the standalone stream is lost, that is reported, and calls still work.
 
 const (
 	deleteTimeout = 700 * time.Millisecond // for the DELETE at the end
@@ -1237,7 +1236,7 @@ const (
 // The Conn acts on some of the messages that it carries:
 //
 //	message                     what the Conn does
-//	initialize                  notes the revision and the session, which Close ends with DELETE
+//	initialize                  notes the revision and the session; Close ends the session with DELETE
 //	notifications/initialized   opens the standalone stream
 //	notifications/cancelled     closes the response to the request; in the modern era, does not send the message
 //	any modern request          repeats version, method and name in the header
@@ -1253,15 +1252,15 @@ const (
 // If the stream with the response to a call is cut, the Conn continues the
 // stream where the revision and the server allow that. It never sends the call
 // again. The call fails with ErrInterrupted if the stream cannot be continued,
-// or after eight GETs that have brought nothing new. The pauses before these
-// last 23 seconds, or eight times the retry that the server has set. If a
+// or after eight GETs that have brought nothing new. The pauses before these GETs
+// add up to 23 seconds, or to eight times the retry that the server has set. If a
 // message of the server is too large, the call fails with ErrTooLarge.
 type HTTPDialer struct {
 	URL string // required: where the server has its endpoint
-	// Client sends the requests. nil: each Conn has an http.Client of its own. Of any other
-	// Client the Timeout is ignored, because it would end the streams. A redirect is followed
-	// only if its status is 307 or 308 and it stays within the origin, and at most ten times in
-	// a row. Proxies, TLS and credentials belong to the Transport of the Client, as in WithHeader.
+	// Client sends the requests. nil: each Conn has an http.Client of its own. The Timeout of
+	// the Client is ignored, because it would end the streams. A redirect is followed only if
+	// its status is 307 or 308 and it stays within the origin, and at most ten times in a row.
+	// Proxies, TLS and credentials belong to the Transport of the Client, as in WithHeader.
 	Client     *http.Client
 	MaxMessage int // the most bytes that a message of the server may have; 0: 64 MiB
 }
@@ -1321,9 +1320,9 @@ func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	return c.sendAndFinish(ctx, p, c.sendPost)
 }
 
-// cancelPost ends the post of a request that is cancelled. It returns true if that
-// says all: 2026-07-28 basic/transports/streamable-http#cancellation, closing the
-// response is the signal.
+// cancelPost ends the post of a request that is cancelled. It returns true if nothing must be
+// sent: in the modern era the end of the response is the signal. 2026-07-28
+// basic/transports/streamable-http#cancellation.
 func (c *httpConn) cancelPost(cancelled *Message) (isModern bool) {
 	var params CancelledParams
 	_ = Bind(cancelled.Params, &params)
@@ -1635,8 +1634,8 @@ func (c *httpConn) openStandalone() {
 }
 
 // startStream starts the goroutine of a stream. resp is its first response; nil: there
-// is none yet. It does not if the answer has come on another stream, and fails if the Conn
-// has ended.
+// is none yet. If the answer has come on another stream, nothing is started. If the Conn has
+// ended, startStream returns why.
 func (c *httpConn) startStream(s *clientStream, resp *http.Response) (started bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -1654,7 +1653,7 @@ func (c *httpConn) readStream(s *clientStream, resp *http.Response) {
 	defer c.finish(s.clientPost)
 	err := c.readToEnd(s, resp)
 	err = cmp.Or(context.Cause(s.ctx), err)
-	if s.isDone() || errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled) { // nobody waits for the answer
+	if s.isDone() || errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled) { // no call waits for the answer
 		return
 	}
 	last := newLost(s.request, err)
@@ -1737,13 +1736,13 @@ func (s *clientStream) noteEvent(e Event) (isNew bool) {
 	return isNew
 }
 
-// noteResponse notes how a response has ended. The failures count anew after a response that has
-// brought a new message, or has lasted long: it was worth its GET. If it has brought only a
-// new id or a retry, the server has the client poll, as often as it likes: one more GET is
-// sent at least. The standalone stream has no end, so this is not for that.
-func (s *clientStream) noteResponse(isAlive, wasWorth bool) {
+// noteResponse counts failures anew after a useful response: one that has brought a new
+// message, or has lasted long. If the response has brought only a new id or a retry, the server
+// makes the client poll: then at least one more GET is sent, however many have failed. This is
+// not for the standalone stream, because it would be polled without end.
+func (s *clientStream) noteResponse(isAlive, wasUseful bool) {
 	switch {
-	case wasWorth:
+	case wasUseful:
 		s.failures = 0
 	case isAlive && !s.isStandalone():
 		s.failures = min(s.failures, maxFailures-1)
@@ -1871,9 +1870,7 @@ func (c *httpConn) deleteSession(last *clientPost) {
 //	bytes of a POST                 4 MiB    Guard.MaxBody         413
 //	bytes in use                    64 MiB   Guard.MaxHeld         503; progress is dropped, an answer becomes an error
 //	requests at once                3,072    MaxRequests           503
-//	… or bytes: beyond either                                      sessions whose clients have gone for more than a minute
-//	                                                               lose their calls
-//	… before one without a session  2,304    3/4 of MaxRequests    503
+//	… of these, without a session   2,304    3/4 of MaxRequests    503
 //	requests of a session           1,024    maxInFlight           503, or an error in a batch
 //	messages of a batch             1,024    maxInFlight           400
 //	subscriptions                   4,096    maxListeners          503
@@ -1881,26 +1878,27 @@ func (c *httpConn) deleteSession(last *clientPost) {
 //	how long a session is idle      30 min   Sessions.IdleTimeout  it ends; 404
 //	… if only initialize has come   1 min    minSilence            it ends; 404
 //	bytes that a stream keeps       0        Sessions.Keep         the oldest go
-//	bytes that all streams keep     40 MiB   maxKept               the oldest of the same stream go, or it is not kept
-//	… before ended streams go       30 MiB   3/4 of maxKept        the oldest ended stream goes; 400
+//	bytes that all streams keep     40 MiB   maxKept               the oldest of the same stream go, or the new ones are not kept
+//	… while ended streams are kept  30 MiB   3/4 of maxKept        the oldest ended stream goes; 400
 //	ended streams                   20,000   maxEnded              the oldest goes; 400
 //	… how long they are kept        5 min    keepEnded             400
-//	what is known of clients        32 MiB   maxRemembered         503, or an error
-//	what a stream has unwritten     8 KiB    maxUnwritten          the sender waits
+//	bytes of all subscriptions      32 MiB   maxRemembered         503, or an error
+//	unwritten bytes of a stream     8 KiB    maxUnwritten          the sender waits
 //	one write                       30 s     stall                 the connection is closed; 1 s more for each 64 KiB
 //	silence of a stream             15 s     Guard.KeepAlive       a comment is sent
 //
-// Bodies, results and events of up to 4 KiB are not counted, so small calls go on when large
-// ones use all bytes. No bound is a share: one user can take all there is, unless the
-// program or its proxy limits each user.
+// When requests or bytes are at their bound, the server also cancels the calls of sessions
+// whose clients have gone for more than a minute. Bodies, results and events of up to 4 KiB
+// are not counted, so small calls still work when large ones use all bytes. One user can take
+// all there is, unless the program or its proxy limits each user.
 //
 // SSEHandler has bounds of its own: a Guard, MaxRequests, and Max, which is how many
 // conversations there may be at once.
 
 // takePlaces takes a place for each request of a payload. If it returns false, it has answered.
-// Calls that have all places may be waiting for a response or a cancellation, so these need
-// none. Nor does initialize: its session may be what the client needs to get in. Requests
-// without a session leave a quarter of the places to those in one.
+// Responses and notifications need no place: the calls that have all places may be waiting for
+// them. initialize needs none either, because the client may need its session to get a place.
+// Requests without a session leave a quarter of the places to those in one.
 func (in *incoming) takePlaces() bool {
 	spare := int64(0)
 	switch {

@@ -602,8 +602,8 @@ var memberOfList = map[string]string{
 	"prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates", "tools/list": "tools",
 }
 
-// declared returns the capabilities, with those that are declared by use. If a capability
-// is declared, its lists are served even when nothing was added: 2026-07-28
+// declared returns the capabilities that the Server declares. For each list of a declared
+// capability that has no handler yet, it enters one that returns an empty list: 2026-07-28
 // server/tools#capabilities, "Servers that declare the tools capability MUST respond to
 // tools/list requests". The pages of prompts and resources say the same.
 func (s *Server) declared() map[string]any {
@@ -695,9 +695,9 @@ func (s *Server) refuseVersion(method, version string) *Error {
 	return versionError(s.versions, version)
 }
 
-// permitted returns an error of a handler with a code that may be sent. A handler may
-// pass on the Error of another server. With some codes, a client would take that for a
-// refusal of its own request, and might send the call again.
+// permitted gives the error of a handler another code if its own must not be sent. A handler
+// may pass on the Error of another server. With a code that refuses a request, our client
+// would believe that we have refused its own, and might send the call again.
 // 2026-07-28 basic#error-codes: a server "MUST NOT emit" a code of the
 // specification's range that is not defined, nor those of earlier revisions for
 // a resource that is not found and for a URL that is to be visited.
@@ -724,7 +724,7 @@ func permitted(rev Revision, err error) error {
 
 // startLegacy remembers a client that has initialized. Some programs offer one stdio
 // server to many clients, one after the other. So a second initialize is answered like
-// the first one, and nothing is left of the first client but its modern requests: they
+// the first one, and the Server forgets the first client. Only modern requests continue: they
 // do not depend on a handshake.
 func (s *Server) startLegacy(peer *Peer, rev Revision, meta Meta) {
 	if before, _ := peer.remembered(); before.Version != "" {
@@ -776,7 +776,7 @@ type mcpFacts struct {
 	meta       Meta
 	revision   Revision                   // in force for the request; the zero Revision: none yet
 	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
-	rounds     int                        // in which a legacy client was asked
+	rounds     int                        // how often a legacy client was asked
 	inputState string                     // what Exchange.State returns: the State of the last InputRequired
 	noLogs     bool                       // the Server has not declared logging
 	progressed bool                       // progress was sent; only Exchange.Progress uses this and the next field
@@ -805,9 +805,9 @@ func (x *Exchange) Revision() Revision { return x.facts().revision }
 // handler has returned before, by key. It returns nil at first.
 func (x *Exchange) Inputs() map[string]json.RawMessage { return x.facts().inputs }
 
-// Input stores the answer to one of these questions in answer, as Bind does: a
-// pointer to an ElicitResult, a SamplingResult or a RootsResult. It returns false if
-// there is no answer yet, or if it does not fit: then ask, or ask again.
+// Input reads the answer with this key, as Bind does, into answer, which points to an
+// ElicitResult, a SamplingResult or a RootsResult. It returns false if there is no such
+// answer yet, or if it does not fit. Then the handler must ask, or ask again.
 func (x *Exchange) Input(key string, answer any) bool {
 	text, ok := x.Inputs()[key]
 	return ok && Bind(text, answer) == nil
@@ -817,10 +817,9 @@ func (x *Exchange) Input(key string, answer any) bool {
 // before.
 func (x *Exchange) State() string { return x.facts().inputState }
 
-// Disconnect ends the HTTP response over which the request is to be answered,
-// while the request goes on. The client comes back for the rest after retry. So
-// a long call needs no open connection. Only 2025-11-25 has this: elsewhere
-// Disconnect does nothing.
+// Disconnect ends the HTTP response to the request, but not the request. The client fetches
+// the rest of the response after retry. So a long call needs no open connection. Only
+// 2025-11-25 has this: elsewhere Disconnect does nothing.
 func (x *Exchange) Disconnect(retry time.Duration) {
 	if disconnect := x.facts().disconnect; disconnect != nil && x.state != nil { // a notification has no response
 		disconnect(retry)
@@ -1030,8 +1029,8 @@ func (c Content) append(b []byte) ([]byte, error) {
 	return append(b, '}'), err
 }
 
-// appendContents appends contents as an array. Those that stand one in the other are
-// written once: encoding/json would copy them again in each level.
+// appendContents appends contents as an array. It does without encoding/json, which would
+// copy contents within contents again at each level.
 func appendContents(b []byte, contents []Content) ([]byte, error) {
 	b = append(b, '[')
 	for i, c := range contents {
@@ -1172,7 +1171,7 @@ func (r ToolResult) textSize() int {
 // MarshalJSON returns the result as JSON. Without content, content is [].
 func (r ToolResult) MarshalJSON() ([]byte, error) { return r.encode() }
 
-// encode is MarshalJSON for those who need no check of what it returns.
+// encode is MarshalJSON without the check of encoding/json.
 func (r ToolResult) encode() (encoded, error) {
 	b, err := appendContents(append(make([]byte, 0, 128+r.textSize()), `{"content":`...), r.Content)
 	if err != nil {
@@ -1324,12 +1323,11 @@ func (a array[T]) MarshalJSON() ([]byte, error) {
 // ---- What a Server offers: tools, resources and prompts ----
 //
 // They are added before the first request, or while requests are served. With
-// AnnounceChanges, a change of a list is announced. The first one of a kind enters the
-// methods of the kind, and declares its capability, for which it must be there before the
-// first request.
+// AnnounceChanges, a change of a list is announced. The first one of a kind adds the methods
+// of the kind. It also declares the capability, unless a request has come already.
 //
-// Methods comes first: if it has tools/list, for instance, clients are shown what
-// that returns.
+// Server.Methods goes before them: if it has tools/list, for instance, clients get what that
+// returns.
 
 // AddTool adds a tool, in place of another one of the same name. run is called
 // for each tools/call of it, with the arguments in a struct of the type A, as Bind
@@ -1352,12 +1350,11 @@ func (a array[T]) MarshalJSON() ([]byte, error) {
 // So the text of an error must not contain secrets. Calls run at the same time: state that they
 // share needs a mutex.
 //
-// An argument that is null counts as missing, unless its field is a json.RawMessage. An
-// argument that is missing, that appears twice or that has another type is answered with
-// isError in each revision:
-// 2025-11-25 server/tools#error-handling counts "input validation errors" among those from
-// which a model can correct itself. Arguments that are no object are answered with
-// CodeInvalidParams.
+// An argument that is null counts as missing, unless its field is a json.RawMessage. If an
+// argument is missing, appears twice or has another type, the answer is a result with isError
+// in each revision: 2025-11-25 server/tools#error-handling counts "input validation errors"
+// among those from which a model can correct itself. If arguments is not an object, the answer
+// is CodeInvalidParams.
 //
 // Clients of the legacy era see the InputSchema without the marks x-mcp-header of its
 // properties, because some refuse a keyword that they do not know.
@@ -1379,8 +1376,8 @@ func AddTool[A any](s *Server, tool Tool, run func(ctx context.Context, x *Excha
 	})
 }
 
-// argumentError turns an error of Bind into that of a tool. The model that has chosen the
-// arguments can correct them. Whatever is no object was not chosen by a model.
+// argumentError turns an error of Bind into that of a tool. The model has chosen the arguments,
+// so it can correct them. If they are not an object, it is the client that has made a mistake.
 func argumentError(err error) error {
 	fault, ok := errors.AsType[*BindError](err)
 	switch {
@@ -1632,15 +1629,14 @@ func (s *Server) getPrompt(ctx context.Context, x *Exchange) (any, error) {
 
 // ---- Catalogues ----
 
-// catalog is what a Server offers of one kind. use is what it does with an entry. The
-// mutex of the Server guards it.
+// catalog is what a Server offers of one kind. The mutex of the Server guards it.
 type catalog[T any] struct{ byKey map[string]entry[T] }
 
 // entry is one tool, resource, template or prompt.
 type entry[T any] struct {
 	key    string // what a request names: a name, a URI or a URI template
 	name   string
-	use    T
+	use    T               // what serves requests for it: an *offeredTool, a ReadFunc or a requestedPrompt
 	shown  json.RawMessage // in a list of the modern era
 	legacy json.RawMessage // in a list of the legacy era, which Revision.withoutUnknown makes smaller
 }
@@ -1944,9 +1940,9 @@ type asker interface {
 // The handler runs from its beginning each time. It may report the same progress again:
 // Progress sends only what has risen.
 //
-// Inputs has the answers of the last round only, and they are not checked. What
-// the handler needs from an earlier round it keeps in State. A call of a legacy
-// client has at most 16 rounds. How many a modern call has is for its client to say.
+// Inputs has the answers of the last round only, and they are not checked. If the handler
+// needs something from an earlier round, it keeps that in State. A call of a legacy client
+// has at most 16 rounds. In the modern era the client limits the rounds of its calls.
 //
 // If a client has not declared that it can be asked, a legacy tools/call gets a
 // result with isError, and any other legacy request a CodeInternalError. A modern
@@ -2108,8 +2104,9 @@ func (s *Server) readAnswers(x *Exchange) error {
 	return s.unseal(x, *p.RequestState)
 }
 
-// uniqueMembers returns the members of the object name, whose own names are not known. A
-// name that appears twice is an error. nil and null have no members.
+// uniqueMembers returns the members of an object that may have any members. If one appears
+// twice, that is an error, and name is what the error calls the object. nil and null have no
+// members.
 func uniqueMembers(name string, object json.RawMessage) (map[string]json.RawMessage, error) {
 	switch {
 	case len(object) == 0 || string(object) == "null":
@@ -2190,8 +2187,8 @@ func (s *Server) AnnounceChanges() {
 func (s *Server) Publish(method string, params any) { s.publish(method, params) }
 
 // changes tells subscribers what has changed. A subscriber is a legacy client that has
-// initialized, or a modern request subscriptions/listen. publish puts a change into what
-// waits for it, and never sends. Who sends:
+// initialized, or a modern request subscriptions/listen. publish puts a change into the queue
+// of each subscriber that wants it, and never sends. Who sends:
 //
 //	legacy    one goroutine of the Peer, from the first change that waits until none waits
 //	modern    the goroutine of the request, which sleeps until wake has something
@@ -2205,7 +2202,7 @@ type changes struct {
 }
 
 type subscriber struct {
-	wants   map[change]*Message // the changes that it is told of; the last notification that waits, nil: none does
+	wants   map[change]*Message // for each change that it is told of: the notification that waits; nil: none does
 	lists   bool                // it is told of all lists: a legacy client that has initialized
 	queue   []change            // that wait, in order
 	size    int                 // bytes of what it watches
@@ -2248,8 +2245,8 @@ func (c *changes) publish(method string, params any) {
 	}
 }
 
-// add puts a change into the queue if the subscriber wants it, or in the place of an older
-// one. It reports whether the subscriber does.
+// add puts a change into the queue if the subscriber wants it. A notification of the same
+// list or resource that still waits is replaced. add reports whether the subscriber wants it.
 func (sub *subscriber) add(next change, m *Message) bool {
 	before, wanted := sub.wants[next]
 	if !wanted && (!sub.lists || next.method == methodUpdated) {
@@ -2472,7 +2469,7 @@ func (c *changes) removeListener(sub *subscriber) {
 //
 // How a connection is made, from the outside to the inside:
 //
-//	withConnection                   of Connect, Call, Notify and Listen; the only place that repeats a call
+//	withConnection                   used by Connect, Call, Notify and Listen; the only place that repeats a call
 //	  acquire                        returns the connection, or waits for the attempt
 //	    connect                      the attempt, on a goroutine of its own
 //	      open                       tries the Dialers
@@ -2834,8 +2831,8 @@ func (c *Client) hangUp(conn *connection) {
 
 // ---- Negotiation: what does the server speak? ----
 
-// open connects as the last time, if that still fits. Otherwise it finds out how,
-// from the first Dialer to the last.
+// open connects in the way that has worked last time. If the server has changed since, or
+// if there was no last time, it tries the Dialers, from the first to the last.
 func (c *Client) open(ctx context.Context) (*connection, error) {
 	c.mu.Lock()
 	dials, last := c.dials, c.last
@@ -2952,8 +2949,8 @@ func (c *Client) negotiate(ctx context.Context, dialer int, modern bool) (*conne
 	return nil, err
 }
 
-// withEarlier adds to an error what went wrong before it, as text: what errors.Is finds in it
-// must not decide how to go on.
+// withEarlier adds to an error the one before it, as text. It does not wrap the earlier one,
+// because only the last error may decide what is done next.
 func withEarlier(err, before error) error {
 	if err == nil || before == nil {
 		return cmp.Or(err, before)
@@ -3163,8 +3160,8 @@ var (
 	// asked.
 	ErrInterrupted = errors.New("the response broke off")
 
-	// errNoStream means that the server sends no messages that belong to no
-	// request. Calls go on.
+	// errNoStream means that the server sends only messages that belong to a request.
+	// Calls still work.
 	errNoStream = errors.New("the server has no standalone stream")
 )
 
@@ -3465,8 +3462,8 @@ func (c *Client) Notify(ctx context.Context, method string, params any) error {
 // ended. Any other error means that changes may have been missed: call Listen
 // again, and read again what you follow. Handler gets the changes. It must not Call
 // when it gets one, because nothing is read before it returns: another goroutine
-// reads again what has changed. What the server is going to announce it says in
-// notifications/subscriptions/acknowledged, which Handlers may take in.
+// reads again what has changed. In notifications/subscriptions/acknowledged the server says
+// what it is going to announce. Handlers may have a handler for that, too.
 //
 // In the legacy era, Listen subscribes to each of the resources, and the server
 // announces all other changes without being asked.
@@ -3513,8 +3510,8 @@ func (c *Client) watch(ctx context.Context, conn *connection, uris []string) err
 	}
 }
 
-// unwatch ends subscriptions, whether ctx has ended or not. Without that the server would go
-// on to announce changes. When it does not answer within a second, it is not asked any more.
+// unwatch ends subscriptions, whether ctx has ended or not. Otherwise the server would continue
+// to announce changes. If it does not answer within a second, unwatch gives up.
 func (conn *connection) unwatch(ctx context.Context, uris []string) {
 	for _, uri := range uris {
 		last, done := context.WithTimeout(context.WithoutCancel(ctx), graceAtEnd)
@@ -3526,9 +3523,9 @@ func (conn *connection) unwatch(ctx context.Context, uris []string) {
 	}
 }
 
-// watchOne counts a call of Listen that begins or ends to watch a resource. Only the first
-// and the last one are sent to the server. Only who has the turn counts and sends, so that
-// the two stay in order.
+// watchOne counts a call of Listen that begins or ends to watch a resource. It sends method
+// to the server if no other call watches the resource. Only the goroutine that has the turn
+// counts and sends, so that the server gets these requests in the right order.
 func (conn *connection) watchOne(ctx context.Context, method, uri string) error {
 	select {
 	case conn.turn <- struct{}{}:
@@ -3536,11 +3533,11 @@ func (conn *connection) watchOne(ctx context.Context, method, uri string) error 
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	n := conn.watched[uri] // which watch it now
+	others := conn.watched[uri] // calls of Listen that watch it, beside this one
 	if method == "resources/unsubscribe" {
-		n--
+		others--
 	}
-	if n == 0 {
+	if others == 0 {
 		delete(conn.watched, uri)
 		if err := conn.peer.Call(ctx, method, ResourceParams{uri}, nil); err != nil {
 			if ctx.Err() != nil && method == "resources/subscribe" { // the server may have read it
@@ -3552,10 +3549,9 @@ func (conn *connection) watchOne(ctx context.Context, method, uri string) error 
 		}
 	}
 	if method == "resources/subscribe" {
-		n++
-	}
-	if n > 0 {
-		conn.watched[uri] = n
+		conn.watched[uri] = others + 1
+	} else if others > 0 {
+		conn.watched[uri] = others
 	}
 	return nil
 }
@@ -3780,7 +3776,7 @@ func (p *Peer) whenEnded(f func()) bool {
 	return p.ctx.Err() == nil
 }
 
-// expects reports whether a call waits to which the protocol has given this key.
+// expects reports whether a call waits to which callKey has given this key.
 func (p *Peer) expects(key ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -4005,9 +4001,8 @@ func (list *iconList) UnmarshalJSON(text []byte) error {
 // state "MUST protect its integrity", and SHOULD be bound to the principal, an expiry and
 // the original request.
 //
-// With random nonces a key is good for 2^32 states. Replicas of an older version, which
-// has signed its states, refuse those of this one, and this one theirs, for as long as a
-// state lives.
+// The nonces are random, so a key is good for 2^32 states. An older version of mcpwire has
+// signed its states: replicas of that version and of this one refuse the states of each other.
 
 // newSealer returns the cipher for a key of any length. Empty: a random one. The label
 // makes it another key than any that a program derives from the same secret.
@@ -4085,7 +4080,7 @@ const (
 // own. The zero ToolMarks knows no tool. Any number of goroutines may use it.
 type ToolMarks struct {
 	mu     sync.Mutex                                          // guards the fields below
-	read   func(schema json.RawMessage) ([]HeaderParam, error) // of a Conn that repeats arguments; nil: marks mean nothing to it
+	read   func(schema json.RawMessage) ([]HeaderParam, error) // from the Conn that repeats arguments; nil: none has asked for marks
 	marked map[string]markedTool
 	size   int // bytes of all schemas in marked
 }
