@@ -30,10 +30,6 @@ package main
 //	                                                         > Last-Event-ID: 5d1f03aa.1/1
 //	                                                         < 200, and what follows that event
 //
-// On a first reading, read to the banner "The header of legacy requests": 634 lines.
-//
-// To see it work, read lessons 05, 06 and 12 of the course: testdata/README.md.
-//
 // The modern era, 2026-07-28, has neither sessions nor GET. The header of a request repeats
 // some of its body, so that a proxy need not read the body. The server remembers
 // nothing, and a client cancels its request by closing the connection:
@@ -77,9 +73,12 @@ package main
 //	                                it is kept, if the
 //	                                client knows an event
 //
+// On a first reading, read to the banner "The header of legacy requests": 634 lines.
+//
 // Source: 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http;
 // 2026-07-28 basic/transports/streamable-http. Copy this file with jsonrpc.go,
-// session.go and sse.go.
+// session.go and sse.go. To see it work, read lessons 05, 06 and 12 of the course:
+// testdata/README.md.
 
 import (
 	"bytes"
@@ -102,7 +101,7 @@ import (
 
 // ==== The server ====
 
-const decideAfter = time.Second // before a response without an answer becomes a stream
+const decideAfter = time.Second // how long a response waits for the answer before it becomes a stream
 
 // StreamableHandler is an http.Handler for Streamable HTTP. Mount it at one path,
 // with and without a final slash. Set the fields before the first request. The era
@@ -170,7 +169,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	group := &h.requests
 	if r.Method == http.MethodGet {
-		group = &h.gets
+		group = &h.gets // Close waits for these last
 	}
 	if !h.enter(group) {
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "The server is shutting down")
@@ -224,7 +223,7 @@ type incoming struct {
 	acceptsJSON  bool         // the client accepts JSON
 	mayStream    bool         // the response may become a stream
 	isBatch      bool         // the answers form one array
-	revision     Revision     // that the request itself declares; zero: it declares none
+	revision     Revision     // in force for a request without a session; zero in a session
 	session      *Session     // nil: there is none, so a client that leaves cancels its requests
 	stream       *Stream      // of the response
 	body         *reservation // counts the bytes of the body
@@ -279,8 +278,8 @@ func (in *incoming) handled() {
 	}
 }
 
-// route decides about the era and the session of a payload. A request names its
-// version in its _meta, else in its header. The first line that fits counts:
+// route decides about the era and the session of a payload. Each message gets a copy of base.
+// A request names its version in its _meta, else in its header. The first line that fits counts:
 //
 //	   the payload                                              what becomes of it
 //	 1 is not JSON                                              400, whatever its session and version
@@ -431,7 +430,7 @@ func (in *incoming) alone(base Exchange) {
 // handOn lets a Peer take in the payload, starts the handlers, and writes the response.
 func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchange) {
 	in.stream = in.h.newStream(in.session)
-	in.stream.countsAll = in.payload.Batch
+	in.stream.countsAll = in.payload.Batch // the answers of a batch are written together
 	base.Header, base.Ending = in.r.Header, in.h.open.Done()
 	base.send, base.facts().disconnect = in.send, in.disconnect
 	results := in.h.countResults(&base, in.payload.Batch, in.body)
@@ -557,11 +556,11 @@ func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan str
 		case hasEnded && onlyAnswers: // only answers, as in JSON: they cannot be fetched again, so they are not kept
 			s.keep = 0
 		case in.session != nil:
-			in.session.addStream(s)
+			in.session.addStream(s) // a GET can continue it
 		}
 		f := s.attachAt(in.w, 0, true)
 		return func() {
-			s.enlist() // it may have ended before it began
+			s.enlist() // the stream may have ended before the response began
 			in.h.follow(s, f, in.r, &in.h.Guard)
 		}, nil
 	}
@@ -585,7 +584,7 @@ func (in *incoming) status() int {
 }
 
 // writeAnswers writes a response that consists of the answers alone. The stream has ended,
-// so nobody changes it.
+// so it does not change any more.
 func (in *incoming) writeAnswers() {
 	s := in.stream
 	defer s.abandon()

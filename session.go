@@ -286,9 +286,9 @@ type Server struct {
 	// of a server need the same one. Empty: a random key.
 	StateKey []byte
 
-	once     sync.Once // sets the fields below
-	versions []string  // Versions, or all
-	sealer   cipher.AEAD
+	once     sync.Once       // sets the fields below
+	versions []string        // Versions, or all
+	sealer   cipher.AEAD     // encrypts a requestState
 	info     json.RawMessage // Info
 	name     json.RawMessage // Info without icons: what each modern result says about this server
 	caps     json.RawMessage // what the server declares
@@ -316,7 +316,7 @@ func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 		return nil, errors.New("a Server speaks MCP: use Serve or Open in place of ServeConn or OpenConn")
 	}
 	s.once.Do(s.prepare)
-	x.facts().noLogs = !s.logs
+	x.facts().noLogs = !s.logs          // Exchange.Log asks
 	version := x.Meta().ProtocolVersion // declared by the request, or agreed on in initialize
 	switch {
 	case x.Request.Kind() == Notification:
@@ -355,7 +355,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	if h == nil {
 		return nil, MethodNotFound(method)
 	}
-	if slices.Contains(methodsThatMayAsk, method) {
+	if slices.Contains(methodsThatMayAsk, method) { // the request may bring the answers to questions
 		if err := s.readAnswers(x); err != nil {
 			return nil, err
 		}
@@ -397,7 +397,7 @@ func (s *Server) complete(x *Exchange, result any) (any, error) {
 		Meta       json.RawMessage `json:"_meta,omitempty"`
 	}
 	_ = Bind(raw, &given)
-	full := Object{make([]byte, 0, len(raw)+len(s.name)+160)}
+	full := Object{make([]byte, 0, len(raw)+len(s.name)+160)} // 160 bytes for what else is added
 	if given.Type == nil {
 		full.Add("resultType", []byte(`"complete"`))
 	}
