@@ -401,7 +401,7 @@ func (s *Server) complete(x *Exchange, result any) (any, error) {
 	if given.Type == nil {
 		full.Add("resultType", []byte(`"complete"`))
 	}
-	full.AddAll(raw, "_meta")
+	full.AddAll(raw, "_meta") // all members but _meta
 	if slices.Contains(cacheable, method) && unquote(given.Type) != "input_required" {
 		if given.TTL == nil {
 			full.Add("ttlMs", []byte("0"))
@@ -433,7 +433,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 		return s.initialize(x)
 	case method == "ping": // allowed at any time
 		return nil, nil
-	case x.Revision().Version == "":
+	case x.Revision().Version == "": // no handshake has come before
 		missing := "send initialize first"
 		if firstOfEra(s.versions, true) != "" { // the client may have meant the modern era
 			missing += ", or declare " + metaVersion + " in _meta"
@@ -460,12 +460,12 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	if err := Bind(x.Request.Params, &p); err != nil {
 		return nil, paramsError(err, "param")
 	}
-	who := p.ClientInfo
-	size := len(p.Capabilities) + len(who.Name) + len(who.Title) + len(who.Version)
+	client := p.ClientInfo
+	size := len(p.Capabilities) + len(client.Name) + len(client.Title) + len(client.Version)
 	switch {
 	case p.ProtocolVersion == "" || p.Capabilities[0] != '{':
 		return nil, InvalidParams("protocolVersion must not be empty, and capabilities must be an object")
-	case !who.isWhole():
+	case !client.isWhole():
 		return nil, InvalidParams("clientInfo needs a name and a version")
 	case size > maxSaid:
 		return nil, InvalidParams("capabilities and clientInfo have more than %d bytes", maxSaid)
@@ -475,10 +475,10 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 		rev = revision(firstOfEra(s.versions, false))
 	}
 	if x.Peer != nil { // over HTTP without sessions there is none, and nothing is remembered
-		who.Icons = nil
-		// bytes.Clone, because the capabilities are kept as long as the session lives. Without
-		// the copy the whole request would be kept with them.
-		s.startLegacy(x.Peer, rev, Meta{ProtocolVersion: rev.Version, ClientInfo: &who, ClientCapabilities: bytes.Clone(p.Capabilities)})
+		client.Icons = nil
+		// A session keeps the capabilities. They are a copy, because the original would keep
+		// the whole request in memory.
+		s.startLegacy(x.Peer, rev, Meta{ProtocolVersion: rev.Version, ClientInfo: &client, ClientCapabilities: bytes.Clone(p.Capabilities)})
 	}
 	var result Object
 	result.Add("protocolVersion", appendString(nil, rev.Version))
@@ -496,7 +496,7 @@ func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, erro
 	if x.Request.Method == "notifications/initialized" && x.Peer != nil {
 		x.Peer.protocol.(*mcpProtocol).setReady()
 		if rev, _ := x.Peer.remembered(); s.changes != nil && rev.Version != "" {
-			s.changes.join(x.Peer)
+			s.changes.join(x.Peer) // from now on the client is told of changes
 		}
 	}
 	h := s.Methods[x.Request.Method]
@@ -528,7 +528,8 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	if err == nil {
 		return toolResult(x, result)
 	}
-	if _, isFault := errors.AsType[*Error](err); isFault || ctx.Err() != nil { // the context has ended: the call is cancelled
+	_, isFault := errors.AsType[*Error](err)
+	if isCancelled := ctx.Err() != nil; isFault || isCancelled {
 		return nil, err
 	}
 	return ToolError("%v", err).encode()
@@ -550,7 +551,7 @@ func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64,
 	switch {
 	case token == nil:
 		return nil
-	case x.state == nil:
+	case x.state == nil: // a notification, which has no progress
 		return ErrAnswered
 	case !(math.Abs(progress) <= math.MaxFloat64), !(math.Abs(total) <= math.MaxFloat64): // NaN and infinity are not in JSON
 		return fmt.Errorf("progress %v of %v", progress, total)
@@ -1356,8 +1357,8 @@ func (a array[T]) MarshalJSON() ([]byte, error) {
 // among those from which a model can correct itself. If arguments is not an object, the answer
 // is CodeInvalidParams.
 //
-// Clients of the legacy era see the InputSchema without the marks x-mcp-header of its
-// properties, because some refuse a keyword that they do not know.
+// Legacy clients get the InputSchema without x-mcp-header, because some refuse a keyword
+// that they do not know.
 //
 // AddTool panics if the tool has no name, if the name is not UTF-8, if a schema is not
 // JSON, if the InputSchema lacks "type":"object", or if A is no type for Bind.
@@ -1890,7 +1891,7 @@ type Root struct {
 type InputRequiredResult struct {
 	ResultType    json.RawMessage `json:"resultType,omitempty"`    // "input_required"
 	InputRequests json.RawMessage `json:"inputRequests,omitempty"` // an object: each InputRequest by its key
-	RequestState  json.RawMessage `json:"requestState,omitempty"`  // comes back as it is
+	RequestState  json.RawMessage `json:"requestState,omitempty"`  // the client returns it unchanged
 }
 
 // RetryParams are what a modern client adds to the params of a call that it
@@ -1946,13 +1947,12 @@ type asker interface {
 //
 // If a client has not declared that it can be asked, a legacy tools/call gets a
 // result with isError, and any other legacy request a CodeInternalError. A modern
-// request gets an error with CodeMissingCapability. Over HTTP the status of that
-// is 400, unless the response has begun already: it begins with the first message
-// that is sent, and after a second. Then the status is 200. A handler that works
-// for long before it asks, and needs 400, calls Exchange.Require at its beginning.
+// request gets an error with CodeMissingCapability. Over HTTP its status is 400. It is 200
+// if the response has become a stream before: because a message was sent, or because a second
+// has passed. If that must not happen, the handler calls Exchange.Require at its beginning.
 type InputRequired struct {
 	Requests map[string]InputRequest // by keys that the handler chooses
-	State    string                  // the client sends it back; it can neither read nor change it, but send it twice
+	State    string                  // the client sends it back: it can neither read nor change it, but it can send it twice
 }
 
 // ask sends the questions: in the modern era as the result, in the legacy era as
@@ -2056,7 +2056,7 @@ func (need InputRequired) askLegacy(ctx context.Context, x *Exchange) error {
 		if err := x.useBytes(len(answer)); err != nil {
 			return err
 		}
-		f.inputs[key] = bytes.Clone(answer) // which must not keep the rest of its message
+		f.inputs[key] = bytes.Clone(answer) // a copy, so that the rest of the message is not kept
 	}
 	return nil
 }
@@ -2178,7 +2178,7 @@ func (s *Server) AnnounceChanges() {
 // Publish announces a change, such as notifications/tools/list_changed, to every
 // legacy client that has initialized, and to the modern requests
 // subscriptions/listen that name it. notifications/resources/updated goes to
-// those who have subscribed to its uri. Without AnnounceChanges nobody is told.
+// those who have subscribed to its uri. Without AnnounceChanges, Publish does nothing.
 //
 // Publish never waits. Of several changes of one list or resource, a client that
 // reads slowly gets the last. A change that Capabilities do not offer is not
@@ -2545,8 +2545,8 @@ type Client struct {
 	life     context.Context // until Close; nil before Connect
 	endLife  context.CancelCauseFunc
 	closed   bool                            // Close was called, maybe before Connect
-	current  *connection                     // that calls use; nil: there is none
-	attempt  *attempt                        // to make another; nil: none is under way
+	current  *connection                     // the one that calls use; nil: there is none
+	attempt  *attempt                        // the attempt to make one; nil: none is under way
 	last     *connection                     // the last one that was made
 	progress map[string]func(ProgressParams) // of the calls that want to see theirs, by token
 	tokens   int                             // that were given out
@@ -3600,8 +3600,8 @@ const (
 	CodeUnsupportedVersion = -32022 // data.supported lists the versions that are served
 )
 
-// versionError returns the error for a version that is not served. It lists those
-// that are.
+// versionError returns the error for a version that is not served. It lists the versions
+// that we serve.
 func versionError(versions []string, version string) *Error {
 	data, _ := marshal(map[string]any{"supported": versions, "requested": fmt.Sprintf("%.200s", version)})
 	return &Error{Code: CodeUnsupportedVersion, Message: "Unsupported protocol version", Data: data}
