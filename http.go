@@ -611,11 +611,12 @@ func (in *incoming) writeAnswers() {
 // statusClientGone is for logs: nginx, too, notes it for a client that has gone.
 const statusClientGone = 499
 
-// status returns the HTTP status of a response that holds one answer; fault nil: a result. A
-// server that has no room answers with 503, and a wrong request gets 400. Other errors of the
-// legacy era have 200: a legacy client takes another status for a failure of the transport,
-// and 404 for the end of its session. 2026-07-28
-// basic/transports/streamable-http#protocol-version-header: "If the server does not
+// status returns the HTTP status of a response that holds one answer; fault nil: a result. If
+// the server has no room, it is 503. If the message or its header is wrong, it is 400. For the
+// error of a method it is 200: a legacy client takes another status for a failure of the
+// transport, and 404 for the end of its session. The modern era also has 400 for
+// CodeMissingCapability, and 404 for an unknown method: 2026-07-28
+// basic/transports/streamable-http#protocol-version-header, "If the server does not
 // implement the requested RPC method, it MUST respond with 404 Not Found".
 func status(fault *Error, modern bool) int {
 	if fault == nil {

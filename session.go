@@ -316,7 +316,7 @@ func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 		return nil, errors.New("a Server speaks MCP: use Serve or Open in place of ServeConn or OpenConn")
 	}
 	s.once.Do(s.prepare)
-	x.facts().noLogs = !s.logs          // Exchange.Log asks
+	x.facts().noLogs = !s.logs          // Exchange.Log needs it
 	version := x.Meta().ProtocolVersion // declared by the request, or agreed on in initialize
 	switch {
 	case x.Request.Kind() == Notification:
