@@ -11,57 +11,57 @@ package main
 //	{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}        a notification: never answered
 //	[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,…}]              a batch
 //
-// Both ends of a conversation may send requests. So both ends use the type Peer.
-// Each end has one: it stands for the other end. It holds our calls that wait for
-// a response, and the peer's requests that we are serving. A Conn carries the
-// messages. ServeConn and OpenConn connect the two.
+// The peer is the other end of a conversation. Both ends may send requests, so client
+// and server use the same type, Peer. It holds our calls that wait for a response, and
+// the peer's requests that we are serving. A Conn carries the messages. ServeConn, on a
+// server, and OpenConn, on a client, connect a Peer with its Conn.
 //
-//	in comes      Conn.Read ─► Decode ─► Peer.dispatch ┬ a response      ─► the Call that waits for it
-//	                                                   ├ a notification  ─► Handler.Handle, at once
-//	                                                   └ a request       ─► a responder
-//	a responder   serve ─► Handler.Handle ─► Conn.Write
-//	a call        Peer.Call ─► the table of calls ─► Conn.Write … the response … ─► Peer.Call returns
+//	what comes in  Conn.Read ─► Decode ─► Peer.dispatch ┬ a response      ─► the Call that waits for it
+//	                                                    ├ a notification  ─► Handler.Handle, at once
+//	                                                    └ a request       ─► a responder
+//	a responder    serve ─► Handler.Handle ─► Conn.Write
+//	a call         Peer.Call ─► the table of calls ─► Conn.Write … the response … ─► Peer.Call returns
 //
-// The types, from the outside to the inside:
+// The types:
 //
-//	Payload   what a transport carries at once: a Message, or a batch of them
-//	Message   a request, a notification or a response
-//	Exchange  a request or a notification of the peer while it is handled; what a Handler gets
-//	Peer      the other end: our calls to it, and its requests to us
-//	loop      the readers of a Conn, one at a time
+//	Message    a request, a notification or a response
+//	Payload    what a transport carries at once: a Message, or a batch of them
+//	Conn       a transport to one peer
+//	Peer       the other end: our calls to it, and its requests to us
+//	Exchange   a request or a notification while it is handled; what a Handler gets
+//	responder  the requests of one Payload, and the responses to them
+//	loop       reads a Conn, one goroutine at a time
 //
 // The words of this package:
 //
-//	call          a request of ours, until its response has come
-//	request       a request of the peer, until we have answered it
-//	response      a result or an error
+//	call          a request that we send, until its response has come
+//	request       a message that must be answered; most often one of the peer
+//	response      a result or an error, with the id of its request
 //	answer        the response to a request, or all responses to a batch
 //	refusal       the error response to a message that no handler gets
 //	notification  a message that is never answered
-//	belongs to    what a handler sends while it serves a request, a notification or a call, belongs to that request
+//	belongs to    what a handler sends with Exchange.Notify or Exchange.Call belongs to the request of this Exchange
 //	in flight     a request is in flight from the time it has come until its response is written
 //	exclusive     a request is exclusive if nothing more is read before it is answered: in MCP, initialize
 //	cancel        to end the context of a request, because its sender does not want the response
 //
-// Two rules of MCP are stricter than in JSON-RPC 2.0: an id is a string or an
-// integer, and params and results are objects. One notification is added:
-// $/cancelRequest, from the Language Server Protocol, cancels a request. You
-// can copy this file alone, for a protocol that keeps to these rules, and for any
-// transport. All other files of this package need it. What MCP decides differently
-// goes through one interface, protocol.
+// Two rules come from MCP, and are stricter than JSON-RPC 2.0: an id is a string or an
+// integer, and params and results are objects. All else that MCP decides goes through
+// one interface, protocol. Without MCP, the notification $/cancelRequest of the Language
+// Server Protocol cancels a request. You can copy this file alone, for any transport, and
+// for any protocol that keeps the two rules. All other files of this package need it.
 //
 // Decode cannot fail. Bad text becomes a Message of the kind Invalid, which holds the
 // error response to send back. So nothing that a peer sends can end the conversation.
 //
-// To see it work, read lessons 02 and 04 of the course: testdata/README.md, and 17 of
-// its appendix. "One call, through the code" there follows a request step by step. On
-// a first reading, read to the banner "The reader": 632 lines. Then look at
-// the picture of loop, and at Peer and Peer.dispatch.
+// To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
+// call, through the code" there follows a request step by step. On a first reading, read
+// to the banner "The reader": 632 lines. Then look at loop, Peer and Peer.dispatch.
 //
-// Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In
-// all files, "2025-11-25 basic#messages" stands for the page and the heading
-// modelcontextprotocol.io/specification/2025-11-25/basic#messages, and "JSON-RPC
-// 2.0 #batch" for jsonrpc.org/specification#batch.
+// Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
+// files, "2025-11-25 basic#messages" stands for a page and a heading:
+// modelcontextprotocol.io/specification/2025-11-25/basic#messages. "JSON-RPC 2.0 #batch"
+// stands for jsonrpc.org/specification#batch.
 
 import (
 	"bytes"
@@ -108,8 +108,8 @@ type Message struct {
 // Kind says what a Message is.
 type Kind int
 
-// The four kinds of messages. An Invalid message is text that was not a message.
-// Its encoding is the error response to that text.
+// The four kinds of messages. An Invalid message stands for text that was not a message.
+// It is sent as the error response to that text.
 const (
 	Invalid Kind = iota
 	Request
@@ -130,9 +130,8 @@ func (m *Message) Kind() Kind {
 	return Response
 }
 
-// Unusable returns what is wrong with a response: it breaks the rules of JSON-RPC, or the
-// transport has lost it. The call that waits for it fails with this error. nil: nothing
-// is wrong.
+// Unusable returns why the call that waits for this response fails: the response breaks
+// the rules of JSON-RPC, or the transport has lost it. nil: nothing is wrong.
 func (m *Message) Unusable() error { return m.unusable }
 
 // NewRequest returns a request. With the zero ID it returns a notification.
@@ -149,9 +148,9 @@ func NewRequest(id ID, method string, params any) (*Message, error) {
 }
 
 // NewResponse returns the response to the request with this id. If err is nil, the
-// response carries result, which must encode to a JSON object; nil becomes {}. An
-// err that is not an *Error, and wraps none, becomes one with CodeInternalError. A result
-// that cannot be encoded becomes such an error, too.
+// response carries result, which must encode to a JSON object; nil becomes {}. An err
+// that is not an *Error, and wraps none, becomes one with CodeInternalError. If result
+// cannot be encoded, the response carries such an error, too.
 func NewResponse(id ID, result any, err error) *Message {
 	var raw json.RawMessage
 	if err == nil {
@@ -161,10 +160,10 @@ func NewResponse(id ID, result any, err error) *Message {
 		return &Message{ID: id, Result: raw}
 	}
 	var fault *Error
-	switch isError := errors.As(err, &fault); {
-	case !isError:
+	if !errors.As(err, &fault) {
 		fault = &Error{Code: CodeInternalError, Message: err.Error()}
-	case fault == nil: // a nil *Error in an error, which is a mistake of the handler
+	}
+	if fault == nil { // the handler has returned a nil *Error as an error, which is a mistake
 		fault = errInternal
 	}
 	return &Message{ID: id, Error: fault}
@@ -175,10 +174,6 @@ func NewResponse(id ID, result any, err error) *Message {
 func newInvalid(id ID, code int, reason string) *Message {
 	return &Message{ID: id, invalid: true, Error: &Error{Code: code, Message: reason}}
 }
-
-// newLost returns a payload for a response that is lost: our call with this id fails with
-// err.
-func newLost(id ID, err error) Payload { return Payload{Messages: []*Message{{ID: id, unusable: err}}} }
 
 // ID is the id of a request: a string or an integer. It keeps the text as it was
 // sent, so that the response repeats it byte for byte and no digit is lost. The
@@ -196,10 +191,10 @@ func StringID(s string) ID { return ID{string(appendString(nil, s))} }
 // zero ID is "".
 func (id ID) String() string { return id.text }
 
-// parseID reads an id. It returns false for a fraction, a boolean, null, an
-// array or an object, and for an id of more than maxID bytes. 2025-11-25
-// basic#requests: "Requests MUST include a string or integer ID." and "Unlike
-// base JSON-RPC, the ID MUST NOT be null."
+// parseID reads an id from one value of JSON. It returns false for a fraction, a boolean,
+// null, an array or an object, and for an id of more than maxID bytes. 2025-11-25
+// basic#requests: "Requests MUST include a string or integer ID." and "Unlike base
+// JSON-RPC, the ID MUST NOT be null."
 func parseID(raw []byte) (id ID, ok bool) {
 	if len(raw) == 0 || len(raw) > maxID+len(`""`) {
 		return ID{}, false
@@ -244,8 +239,8 @@ var (
 	// ErrNotSent means that the peer has not read the request. It is safe to
 	// send it again.
 	ErrNotSent = errors.New("request not sent")
-	// ErrNoServerRequests means that the peer cannot be sent requests. In MCP
-	// a handler returns an InputRequired to ask such a client.
+	// ErrNoServerRequests means that the peer cannot be sent requests. In MCP, a handler
+	// asks such a client with an InputRequired.
 	ErrNoServerRequests = errors.New("the client takes no requests of the server")
 	// ErrAnswered means that the request was answered or cancelled: no message
 	// may be sent for it any more.
@@ -255,20 +250,20 @@ var (
 	ErrTooLarge = errors.New("message too large")
 )
 
-// Error returns the message, the data and the code. The data is left out if it
-// is not a string, or if the message repeats it. A longer text is cut after 4,000
-// characters.
+// Error returns the message, the data and the code. The data is left out if it is not a
+// string, or if the message repeats it. Both are cut after 4,000 characters, because the
+// search of one in the other may take the product of their lengths.
 func (e *Error) Error() string {
 	text, data := fmt.Sprintf("%.4000s", e.Message), fmt.Sprintf("%.4000s", unquote(e.Data))
-	if !strings.Contains(text, data) { // the search may take the product of their lengths, so both are cut first
+	if !strings.Contains(text, data) {
 		text += ": " + data
 	}
 	return fmt.Sprintf("%s (%d)", text, e.Code)
 }
 
-// InvalidParams returns an Error with CodeInvalidParams. The reason is in the
-// message, because many clients show nothing else to their user or model. It is
-// cut after 500 characters, because it may repeat what the peer has sent.
+// InvalidParams returns an Error with CodeInvalidParams. The reason is in the message,
+// because many clients show nothing else to their user or model. The reason is cut after
+// 500 characters, because it may repeat what the peer has sent.
 func InvalidParams(format string, args ...any) *Error {
 	reason := fmt.Sprintf("%.500s", fmt.Sprintf(format, args...))
 	return &Error{Code: CodeInvalidParams, Message: "Invalid params: " + reason}
@@ -285,20 +280,20 @@ func MethodNotFound(method string) *Error {
 type Payload struct {
 	Messages []*Message
 	Batch    bool
-	// Lost is set if messages were dropped whose ids are not known, such as a line that
-	// is too long. It says why. One of them may have been the response to any waiting
-	// call, so all calls fail with this error. nil: no message was dropped.
+	// Lost says why the transport has dropped messages without knowing their ids, such as
+	// a line that is too long. One of them may have been a response that a call waits for,
+	// so all our calls fail with this error. nil: no message was dropped.
 	Lost error
-	// Report is what the transport has to say about itself, such as that no more
-	// notifications come. It is logged. nil: nothing is reported.
+	// Report is what the transport says about itself, such as that no more notifications
+	// come. It is logged. nil: nothing is reported.
 	Report error
 
 	raw  []byte // the text, as it was read
-	done func() // runs when the payload is not needed any more; nil: nothing is to be done
+	done func() // runs when the payload is not needed any more; nil: nothing runs
 }
 
-// Raw returns the text that was read. It is nil in a Payload that Decode has not made. It
-// must not be changed.
+// Raw returns the text that Decode has read, which must not be changed. It is nil in any
+// other Payload.
 func (p Payload) Raw() []byte { return p.raw }
 
 // Decode reads a payload. Text that is not a message becomes an Invalid message.
@@ -321,8 +316,8 @@ func Decode(data []byte) Payload {
 
 // ---- From messages to text ----
 
-// Append appends the payload as one line of JSON, without a newline. It is valid
-// UTF-8, and only characters that need it are escaped. It panics if there is no
+// Append appends the payload as one line of JSON, without a newline. The line is valid
+// UTF-8, and only characters that need it are escaped. Append panics if there is no
 // message and Batch is false.
 func (p Payload) Append(b []byte) []byte {
 	if !p.Batch {
@@ -374,31 +369,28 @@ func (m *Message) appendStart(b []byte) []byte {
 
 // Handler answers requests, and takes in notifications.
 //
-// For a request it returns a result that encodes to a JSON object, or an error.
-// An *Error is sent as it is, also if the error only wraps it. The text of any other error
-// becomes the message of a CodeInternalError, so it must not contain secrets. For a
-// notification only the error counts, and it is only logged.
+// For a request it returns a result that encodes to a JSON object, or an error. An *Error
+// in the error is sent as it is. The text of any other error becomes the message of a
+// CodeInternalError, so it must not contain secrets. What a handler of a notification
+// returns is not sent. An error is logged.
 //
-// ctx ends when the request is cancelled, or when the conversation ends: on a
-// server up to five seconds after the peer has hung up. See ServeConn.
+// ctx ends when the request is cancelled, or when the conversation ends. When the peer of
+// a server has hung up, ctx ends up to five seconds later: see ServeConn.
 //
-// Requests are handled at the same time, on a pipe, too. So a handler that changes what
-// others use needs a mutex.
+// Several requests are handled at the same time, over every transport. So a handler that
+// changes what others use needs a mutex.
 //
 // With a Conn, notifications are handled one at a time, in the order in which they were
-// sent, on the goroutine that reads. On a server over HTTP, each POST has a goroutine of its
-// own. A handler of a notification must not take long. It must not call the peer: it runs
-// on the only goroutine that could read the response. Peer.Call and Client.Call with the
-// context of this handler fail after a second. Start a goroutine for such a call. If both
-// ends send notifications from such handlers, start a goroutine for that, too: Notify may
-// have to wait until the peer reads.
+// sent, by the goroutine that reads. So a handler of a notification must not take long,
+// and must not call the peer: while it runs, the response cannot be read. Peer.Call and
+// Client.Call with its ctx fail after a second. It starts a goroutine for such a call. It
+// does so for Notify, too, if the peer also notifies in such handlers: Notify may wait
+// until the peer reads. On a server over HTTP, each POST has a goroutine of its own.
 //
-// If a handler of a request panics, the request is answered with a CodeInternalError.
-// The panic and its stack are logged, by slog.Default if there is no other log.
-//
-// If a handler of a request ends its goroutine with runtime.Goexit, as t.FailNow does,
-// the request is answered with a CodeInternalError, too. A handler of a notification or
-// of initialize must not do this: nothing is read after it.
+// If a handler of a request panics, the request is answered with a CodeInternalError. The
+// panic and its stack are logged, by slog.Default if there is no other log. The answer is
+// the same if the handler ends its goroutine with runtime.Goexit, as t.FailNow does. A
+// handler of a notification or of initialize must not do this: nothing is read after it.
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
@@ -409,8 +401,7 @@ type HandlerFunc func(ctx context.Context, x *Exchange) (any, error)
 // Handle calls f.
 func (f HandlerFunc) Handle(ctx context.Context, x *Exchange) (any, error) { return f(ctx, x) }
 
-// Exchange is one request while it is being answered, or one notification while
-// it is being handled.
+// Exchange is one request while it is served, or one notification while it is handled.
 //
 // A test may make an Exchange, such as &Exchange{Principal: "u"}, and call a tool with
 // it. Then Progress and Log do nothing, and Input returns false. A test of a tool that
@@ -418,24 +409,21 @@ func (f HandlerFunc) Handle(ctx context.Context, x *Exchange) (any, error) { ret
 type Exchange struct {
 	Request *Message
 	// Peer is the sender of the request. A handler uses it for messages that do not
-	// belong to the request. It is nil if the sender takes no such messages: every
-	// modern request of MCP stands alone. Notify and Call of a nil Peer return
-	// ErrNoServerRequests. A nil Peer must not be the key of a map: all modern clients share
-	// it.
+	// belong to the request. It is nil if the sender takes no such messages: in MCP, a
+	// modern request stands alone. Then Notify and Call of this Peer return
+	// ErrNoServerRequests. Do not use Peer as the key of a map: all modern clients have nil.
 	Peer *Peer
-	// Principal is the user who has sent the request, if the transport has
-	// authenticated one. A Handler that passes the request on may set it. A
-	// requestState is bound to it.
+	// Principal is the user who has sent the request, if the transport has authenticated
+	// one. A Handler that passes the request on may set it.
 	Principal string
-	// Header has the fields that came with the request, on transports that have
-	// some.
+	// Header has the header fields that came with the request, as over HTTP.
 	Header map[string][]string
-	// Ending is closed when the conversation begins to end: the server shuts down, or
-	// the client has hung up. A request that lasts long returns its result then.
+	// Ending is closed when the conversation begins to end: the server shuts down, or the
+	// client has hung up. A handler that takes long should return its result then.
 	Ending <-chan struct{}
 
-	send         sender
-	owner        *Peer   // has the request in its table. The field Peer is the same or, as handlers must not use it, nil for a modern request of MCP
+	send         sender  // sends what belongs to the request
+	owner        *Peer   // the Peer with the request in its table, even if the field Peer is nil
 	state        *served // nil for a notification
 	protocolData any     // what the protocol keeps with the exchange
 	cannotCall   bool    // Call returns ErrNoServerRequests
@@ -458,8 +446,8 @@ func (x *Exchange) Bind(target any) error {
 	return paramsError(Bind(params, target), "param")
 }
 
-// paramsError makes an *Error of what Bind has returned. kind is what a member
-// is called, such as "argument".
+// paramsError makes an *Error of what Bind has returned. kind is the word for a member,
+// such as "argument".
 func paramsError(err error, kind string) error {
 	if fault, ok := errors.AsType[*BindError](err); ok {
 		return fault.InvalidParams(kind)
@@ -475,14 +463,13 @@ func (x *Exchange) Notify(ctx context.Context, method string, params any) error 
 	return notify(ctx, x.sendRelated, method, params)
 }
 
-// Call sends a request that belongs to this one, and stores the result as
-// Peer.Call does. It returns ErrNoServerRequests if the peer cannot be sent a
-// request. In the handler of a notification or of initialize it returns an error,
-// because nothing is read before that handler returns. Whether this peer
-// understands the request is for the caller to know.
+// Call sends a request that belongs to this one, and stores the result as Peer.Call does.
+// It returns ErrNoServerRequests if the peer cannot be sent a request. In the handler of a
+// notification or of initialize it returns an error, because nothing is read before that
+// handler returns. Call does not check whether the peer knows the method.
 //
-// In MCP, a handler that has to ask the user returns an InputRequired instead. That
-// works in both eras, and Call in the legacy one alone.
+// In MCP, Call works in the legacy era alone. To ask the user in both eras, a handler
+// returns an InputRequired instead.
 func (x *Exchange) Call(ctx context.Context, method string, params, result any) error {
 	switch {
 	case x.Peer == nil || x.cannotCall:
@@ -515,17 +502,17 @@ func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
 	return x.send(ctx, m)
 }
 
-// served is a request that is being served, until its response is written. Its handler
-// does not see it, but an Exchange, or a copy of that.
+// served is the record of a request from the time it has come until its response is
+// written. A handler sees the Exchange, and not this record.
 type served struct {
-	// exchange is for the handler. It is nil while the response waits to be written: the
-	// text of the request is not needed any more.
+	// exchange is nil while the response waits to be written: the text of the request is
+	// not needed any more.
 	exchange *Exchange
 
 	id      ID
 	ctx     context.Context
 	cancel  context.CancelFunc
-	trailer *Message       // is sent after the response; nil: nothing is. In MCP, the end of a subscription
+	trailer *Message       // is sent after the response: in MCP, the end of a subscription; nil: nothing is sent
 	sending sync.WaitGroup // messages on their way; the response waits for them
 
 	cancelled bool // the request gets no response; the Peer's mutex guards this
@@ -548,20 +535,20 @@ func notify(ctx context.Context, send sender, method string, params any) error {
 
 // ---- Conns: what carries the messages ----
 
-// Conn carries payloads to and from one peer. To write a transport, implement its
-// three methods. Read passes the bytes of a message to Decode, and must not use the
-// buffer again: the Payload refers to it. Nothing else limits the size of a message, so
-// Read must. A Conn that loses a message says so with Payload.Lost, and reads on. Write
-// sends what Payload.Append returns. NewLineConn makes a Conn of any stream of bytes.
-// Pipe, in memory, is the shortest example.
+// Conn carries payloads to and from one peer. NewLineConn makes a Conn of any stream of
+// bytes. To write another transport, implement the three methods: Pipe, in memory, is the
+// shortest example. Read passes the text of a payload to Decode, and must not use the
+// buffer again: the Payload refers to it. Read must limit the size of a payload, because
+// nothing else does. If it loses a message, it returns a Payload with Lost, and reads on.
+// Write sends what Payload.Append returns.
 type Conn interface {
-	// Read returns the next payload. It is called by one goroutine at a time. It
-	// returns io.EOF when the peer has hung up. Each error ends the conversation.
+	// Read returns the next payload. One goroutine at a time calls it. It returns io.EOF
+	// when the peer has hung up. Each error ends the conversation.
 	Read() (Payload, error)
-	// Write sends a payload. Several goroutines call it at the same time. If ctx
-	// ends in the middle of it, Write returns ctx.Err(), and the rest is still
-	// sent, before the next payload. If the peer cannot have read the payload, the
-	// error may wrap ErrNotSent. If the conversation has ended, it may wrap ErrClosed.
+	// Write sends a payload. Several goroutines call it at the same time. If ctx ends in
+	// the middle of it, Write returns ctx.Err(), and the rest is still sent, before the
+	// next payload. If the peer cannot have read the payload, the error may wrap
+	// ErrNotSent. If the conversation has ended, it may wrap ErrClosed.
 	Write(ctx context.Context, p Payload) error
 	// Close makes Read return, if that is possible: a Read of standard input ends
 	// only with the input or the process. Close may be called more than once.
@@ -569,10 +556,10 @@ type Conn interface {
 }
 
 // Dialer opens Conns. CommandDialer, HTTPDialer and SSEDialer implement it. Each Dial opens
-// another Conn: it starts a program once more, or connects to a URL once more.
+// a new Conn: it starts a new process, or connects to the URL anew.
 type Dialer interface {
-	// Dial opens a Conn. ctx is for dialling only: the Conn outlives it. When ctx ends,
-	// Dial returns, because the Client waits for it.
+	// Dial opens a Conn, which lives on when ctx ends. If ctx ends before, Dial must
+	// return: the Client waits for it.
 	Dial(ctx context.Context) (Conn, error)
 }
 
@@ -582,16 +569,15 @@ type DialerFunc func(ctx context.Context) (Conn, error)
 // Dial calls f.
 func (f DialerFunc) Dial(ctx context.Context) (Conn, error) { return f(ctx) }
 
-// ServeConn answers the requests of the peer at the other end of c, in JSON-RPC
-// alone: for MCP, use Serve. It returns nil when the peer has hung up. If the
-// conversation ends in another way, it returns the reason. It closes c, and returns an
-// error of that, too. If log is nil, nothing is logged.
+// ServeConn serves the peer at the other end of c, as the server. It speaks JSON-RPC
+// alone: for MCP, use Serve. It returns nil when the peer has hung up. If the conversation
+// ends in another way, it returns the reason. It closes c, and returns an error of that,
+// too. If log is nil, nothing is logged.
 //
-// When the peer has hung up, nothing more is read, waiting calls fail,
-// Exchange.Ending is closed, and running requests have five seconds to finish.
-// When ctx ends, so do the contexts of the requests. Their handlers have three seconds to
-// return, and c is closed at once. Of the Conns in this package only StdioConn can still
-// write a response then.
+// When the peer has hung up, waiting calls fail, Exchange.Ending is closed, and running
+// requests have five seconds to finish. When ctx ends, the contexts of the requests end,
+// and c is closed at once. Then the handlers have three seconds to return. Of the Conns in
+// this package only StdioConn can still write their responses.
 func ServeConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	return serveConn(ctx, c, h, plainProtocol{}, log)
 }
@@ -614,11 +600,10 @@ func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *s
 	return errors.Join(err, l.peer.Close())
 }
 
-// OpenConn starts a conversation as the client, in JSON-RPC alone, and returns at
-// once: for MCP, use Client. h answers the requests of the peer and takes in its
-// notifications. If h is nil, requests are answered with CodeMethodNotFound. An
-// Invalid message is logged and dropped. The conversation ends when ctx does, or
-// with Peer.Close.
+// OpenConn starts a conversation as the client, and returns at once. It speaks JSON-RPC
+// alone: for MCP, use Client. h answers the requests of the peer and takes in its
+// notifications. If h is nil, requests are answered with CodeMethodNotFound. The
+// conversation ends when ctx does, or with Peer.Close.
 func OpenConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
 	return openConn(ctx, c, h, plainProtocol{}, log)
 }
@@ -631,25 +616,21 @@ func openConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *sl
 
 // ---- The reader ----
 
-// loop reads payloads from a Conn, calls a Handler for them, and writes the
-// answers. Its goroutine is the reader:
+// loop reads payloads from a Conn, calls a Handler for them, and writes the answers. One
+// goroutine does all this: the reader.
 //
-//	Conn.Read ─► Peer.dispatch ┬ a response      ─► the Call that waits for it
-//	                           ├ a notification  ─► Handler, here, in order
-//	                           └ a request       ─► Handler, here ─► Conn.Write
-//
-// The reader serves a request itself. With a goroutine for each one, requests would lose
-// their order, such as logging/setLevel and the call after it. While the reader serves,
-// nothing is read. So when a request takes long, a timer starts the next reader, and this
-// one ends after its request:
+// With a goroutine for each request, requests would lose their order, such as
+// logging/setLevel and the call after it. But while the reader serves a request, it does
+// not read. So when a request takes long, a timer starts another reader, and the first one
+// ends after its request:
 //
 //	reader 1   reads A, serves A ........................ writes the response, ends
 //	timer              1 ms ─► starts reader 2
 //	reader 2                   reads B, serves B, writes the response, reads C …
 //
-// So quick requests are handled in the order in which they were sent, though nothing promises
-// that: a request that takes longer runs at the same time as those after it. Of slow ones, a
-// thousand are read in a second.
+// So quick requests are handled in the order in which they were sent, but do not rely on it:
+// a slow one runs at the same time as those after it. If all are slow, a thousand are read
+// in a second.
 type loop struct {
 	peer    *Peer
 	handler Handler
@@ -657,7 +638,7 @@ type loop struct {
 	result  chan error      // has room for the reason why the conversation ended; nil: the peer has hung up
 }
 
-const handOverAfter = time.Millisecond // when a request takes longer, another goroutine reads
+const handOverAfter = time.Millisecond // when a request takes longer, another reader starts
 
 // newLoop makes a Peer and its loop. Nothing is read before start.
 func newLoop(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger, weAreClient bool) *loop {
@@ -695,8 +676,8 @@ func (l *loop) read() {
 	}
 }
 
-// serve takes in a payload, and answers it. If it returns false, the caller does not read
-// on: the timer has started another reader, or the conversation has ended.
+// serve takes in a payload, and answers it. It returns false if the caller must not read on:
+// the timer has started another reader, or the conversation has ended.
 func (l *loop) serve(in Payload) (readOn bool) {
 	size := len(in.raw)
 	if !l.peer.enterReader(size) {
@@ -704,22 +685,20 @@ func (l *loop) serve(in Payload) (readOn bool) {
 	}
 	defer l.peer.leaveReader(size)
 	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send}
-	answer := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
+	r := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
 	switch {
-	case answer == nil:
+	case r == nil:
 		return true
-	case answer.exclusive, len(answer.requests) == 0 && !l.peer.weAreClient:
+	case r.exclusive, len(r.requests) == 0 && !l.peer.weAreClient:
 		// A server writes refusals before it reads anything else: a client that does
 		// not read them must stop sending. A client always reads on, because the
 		// response to a call of its own may come next.
-		l.answer(answer)
+		l.answer(r)
 		return true
 	}
 	next := time.AfterFunc(handOverAfter, l.read)
-	l.answer(answer)
-	// Stop returns true if the timer has not fired: then there is no other reader, and
-	// the caller reads on. Otherwise the timer has started the next reader.
-	return next.Stop()
+	l.answer(r)
+	return next.Stop() // true: the timer has not fired, so there is no other reader
 }
 
 // answer serves the requests of a payload, and writes the answer: each response as it
@@ -748,8 +727,9 @@ func (l *loop) counted(m *Message) *Message {
 	return NewResponse(m.ID, nil, errUnread)
 }
 
-// write writes an answer that is counted, even when all contexts have ended. If a server
-// cannot write, the conversation is over. If a client cannot, its Read will fail, too.
+// write writes an answer that counted has counted, even when all contexts have ended. If a
+// server cannot write, the conversation is over. If a client cannot, it goes on: when its
+// connection is lost, its Read fails, too.
 func (l *loop) write(out Payload) {
 	size := 0
 	for _, m := range out.Messages {
@@ -770,9 +750,9 @@ func (l *loop) write(out Payload) {
 	}
 }
 
-// reportUnsent sends an error in place of each result that could not be sent. A result
-// may be larger than the server allows, for instance. Without the error the server would
-// wait for it.
+// reportUnsent sends an error in place of each result that a client could not send. For
+// instance, a result may be larger than the server allows. Without the error the server
+// would wait for the result.
 func (l *loop) reportUnsent(out Payload, why error) {
 	fault := &Error{Code: CodeInternalError, Message: "the result could not be sent: " + brief(why.Error())}
 	ctx, cancel := context.WithTimeout(l.peer.ctx, graceAtEnd)
@@ -806,10 +786,9 @@ func (l *loop) noteEnd(err error) {
 
 // ---- Taking in what comes ----
 
-// Peer is our record of the other side of a conversation: the calls that we have made to
-// it, and its requests that we are serving. With a Conn, one goroutine at a time reads: see
-// loop. Over HTTP a server has no Conn: ServeHTTP dispatches what a POST has brought, and
-// another goroutine serves it.
+// Peer is our record of the other end of a conversation: our calls to it, and its requests
+// that we are serving. With a Conn, a loop reads what the peer sends. Over HTTP a server has
+// no Conn: ServeHTTP dispatches what a POST has brought, and another goroutine serves it.
 type Peer struct {
 	log         *slog.Logger
 	send        sender // sends what belongs to no request
@@ -824,10 +803,10 @@ type Peer struct {
 	working sync.WaitGroup // readers that serve what they have read
 	sends   sync.WaitGroup // goroutines of goSend
 
-	mu       sync.Mutex // guards the fields below
-	lastID   int64
-	calls    map[ID]*pendingCall // nil: none
-	serving  map[ID]*served      // nil: none, because an idle session is to be small
+	mu       sync.Mutex          // guards the fields below
+	lastID   int64               // of our calls
+	calls    map[ID]*pendingCall // our calls; nil: none
+	serving  map[ID]*served      // its requests; nil: none, because an idle session is to be small
 	inFlight int                 // requests and refusals whose responses are not yet written
 	held     int                 // bytes of the payloads that readers are serving
 	unread   int                 // bytes of the results that are not written yet
@@ -843,19 +822,19 @@ func newPeer(ctx context.Context, send sender, protocol protocol, log *slog.Logg
 	return p
 }
 
-// dispatch takes in a payload. Before it returns, the calls have got their responses, and
-// the Handler has handled the notifications, in the order in which they were sent. If
-// something must be answered, dispatch returns its responder; otherwise nil. Each Exchange
-// is a copy of base. The context of each request ends when ctx does. All handlers see the
-// values of ctx.
+// dispatch takes in a payload. It hands responses to the calls that wait for them, and
+// notifications to the Handler, in the order in which they were sent. It does not serve
+// requests: it returns the responder for them, and for refusals; nil: there are none. Each
+// Exchange is a copy of base. The context of each request ends when ctx does. All handlers
+// see the values of ctx.
 func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *responder {
 	base.owner = p
-	answer := &responder{peer: p, handler: h, done: in.done}
+	r := &responder{peer: p, handler: h, done: in.done}
 	asArray, refused := p.protocol.admit(in, &base)
 	if refused != "" {
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
 	}
-	answer.Batch = asArray && refused == ""
+	r.Batch = asArray && refused == ""
 	p.takeReport(in)
 	for _, m := range in.Messages {
 		switch m.Kind() {
@@ -868,26 +847,26 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 			x.Request = m
 			switch err := p.registerRequest(ctx, in, &x); {
 			case err == nil:
-				answer.requests = append(answer.requests, x.state)
-				answer.exclusive = answer.exclusive || x.exclusive
+				r.requests = append(r.requests, x.state)
+				r.exclusive = r.exclusive || x.exclusive
 			case err != errIgnored:
-				p.refuse(answer, NewResponse(m.ID, nil, err))
+				p.refuse(r, NewResponse(m.ID, nil, err))
 			}
 		case Invalid:
 			if p.weAreClient && m.ID == (ID{}) {
-				// The server would answer such an error with another one, and the two would
-				// never stop. A response with an id is never answered.
+				// The server might answer our error with another one, and so on for ever. With
+				// an id, our error is a response, which is never answered.
 				p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message), "text", brief(in.raw))
 				continue
 			}
-			p.refuse(answer, m)
+			p.refuse(r, m)
 		}
 	}
-	if len(answer.refusals)+len(answer.requests) == 0 {
-		answer.release()
+	if len(r.refusals)+len(r.requests) == 0 {
+		r.release()
 		return nil
 	}
-	return answer
+	return r
 }
 
 // takeReport takes in what a transport says about itself: that messages are lost, or
@@ -914,16 +893,16 @@ func (p *Peer) deliver(m *Message) {
 		c.response <- m
 	case m.unusable != nil:
 		p.log.Warn("dropped a response", "reason", brief(m.unusable.Error()))
-	case m.Error != nil && m.ID == ID{}: // otherwise its call may have ended before
+	case m.Error != nil && m.ID == ID{}: // with an id it may be for a call that has ended
 		p.log.Warn("an error for no call of ours", "error", brief(m.Error.Error()))
 	default:
 		p.log.Debug("a response that no call waits for", "id", brief(m.ID.String()))
 	}
 }
 
-// refuse adds an error response to an answer. If too many of them wait, a client drops it: the
+// refuse adds a refusal to a responder. If too many refusals wait, a client drops it: the
 // server floods us, and does not read them.
-func (p *Peer) refuse(answer *responder, m *Message) {
+func (p *Peer) refuse(r *responder, m *Message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.weAreClient && p.inFlight >= 2*maxInFlight {
@@ -931,7 +910,7 @@ func (p *Peer) refuse(answer *responder, m *Message) {
 		return
 	}
 	p.inFlight++
-	answer.refusals = append(answer.refusals, m)
+	r.refusals = append(r.refusals, m)
 }
 
 // takeNotification gives a notification to the protocol, and then to the Handler.
@@ -952,9 +931,9 @@ func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Ex
 	}
 }
 
-// valuesContext ends with the context of a Peer, and has the values of another context. A
-// context that is derived from that of the Peer would stay in it until the Peer ends, and
-// an idle session is to be small.
+// valuesContext ends with the context of a Peer, and has the values of another context. It
+// is not derived from the context of the Peer, which would hold it until the Peer ends: an
+// idle session is to be small.
 type valuesContext struct {
 	context.Context
 	values context.Context
@@ -964,7 +943,7 @@ type valuesContext struct {
 func (c valuesContext) Value(key any) any { return c.values.Value(key) }
 
 // registerRequest puts a request of a payload into the table of requests that are being
-// served. The request is answered with the error, unless that is errIgnored.
+// served. If it returns an error, that is the response. After errIgnored there is none.
 func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) error {
 	if err := p.protocol.beginRequest(in, x); err != nil {
 		return err
@@ -995,9 +974,9 @@ func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) err
 	return nil
 }
 
-// cancelServed ends the context of a request that its sender has cancelled, if allowed
-// returns true for it, and returns the request. It returns nil if there is no such
-// request. Its id is in flight until the handler returns.
+// cancelServed cancels the request with this id, if allowed returns true for it. It returns
+// the Exchange; nil: no request was cancelled. Until the handler returns, no other request
+// may have the id.
 func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1023,18 +1002,17 @@ var (
 	errBatchTooLarge = &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"}
 )
 
-// responder answers a payload. The caller of serve writes the responses, and then calls
-// release.
+// responder answers a payload: it has the requests to serve, and the refusals. The caller of
+// serve writes the responses, and then calls release.
 type responder struct {
 	Batch bool // the responses form one array
 
-	peer     *Peer
-	handler  Handler
-	refusals []*Message // the error responses to what is not served
-	requests []*served  // to be served
-	done     func()     // of the Payload; nil: there is none
-
-	exclusive bool // nothing more is to be read before the answer
+	peer      *Peer
+	handler   Handler
+	refusals  []*Message
+	requests  []*served
+	done      func() // of the Payload; nil: there is none
+	exclusive bool   // one of the requests is exclusive
 }
 
 // serve serves the requests one after another, and calls write with each response as soon
@@ -1045,8 +1023,8 @@ func (r *responder) serve(write func(*Message)) {
 		write(m)
 	}
 	next, size := 0, 0
-	// A handler may end its goroutine with runtime.Goexit. Only then are there requests
-	// left here. They are not served any more.
+	// Requests are left here only if a handler has ended its goroutine with
+	// runtime.Goexit. They are not served any more.
 	defer func() {
 		for _, s := range r.requests[next:] {
 			r.endRequest(s, NewResponse(s.id, nil, errInternal), write)
@@ -1095,8 +1073,8 @@ func (r *responder) release() {
 	}
 }
 
-// callHandler calls the handler, and returns the response. If the handler panics, or a
-// method of its result, such as MarshalJSON, the response is errInternal. If the handler
+// callHandler calls the handler, and returns the response. The response is errInternal if
+// the handler panics, or if a method of its result does, such as MarshalJSON. If the handler
 // ends its goroutine, callHandler does not return.
 func (x *Exchange) callHandler(ctx context.Context, h Handler) (response *Message) {
 	defer func() {
@@ -1119,9 +1097,9 @@ func (x *Exchange) callHandler(ctx context.Context, h Handler) (response *Messag
 	return &Message{ID: x.Request.ID, Result: raw}
 }
 
-// whyStopped returns the error of a handler, or errStopping in its place. If the context has
-// ended, and the peer has not cancelled the request, this server has stopped it. Then
-// "context canceled" would tell the peer nothing.
+// whyStopped returns the error of a handler. If this server has stopped the handler, by
+// ending its context, it returns errStopping in place of "context canceled", which would
+// tell the peer nothing.
 func (x *Exchange) whyStopped(ctx context.Context, err error) error {
 	stoppedByUs := ctx.Err() != nil && !x.owner.weAreClient
 	isContextError := errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))
@@ -1232,8 +1210,8 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 		case <-ctx.Done():
 		}
 	}
-	// Here the request was not sent, or ctx has ended. Or the response has come at the
-	// same time: then the goroutine that has removed the call sends its response.
+	// Here the request was not sent, or ctx has ended. If another goroutine has removed the
+	// call at the same time, it sends the response.
 	if p.removeCall(m.ID) == nil {
 		return (<-c.response).store(result)
 	}
@@ -1297,8 +1275,8 @@ func (p *Peer) registerCall(m *Message) (*pendingCall, error) {
 	return c, nil
 }
 
-// removeCall takes a call out of the table, and returns it; nil: it is not there.
-// The goroutine that has removed a call sends its response.
+// removeCall takes a call out of the table, and returns it; nil: it is not there. A call is
+// removed once: by its caller, which gives up, or by a goroutine that then sends the response.
 func (p *Peer) removeCall(id ID) *pendingCall {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1318,8 +1296,8 @@ func (m *Message) store(result any) error {
 	return storeResult(m.Result, result)
 }
 
-// storeResult stores a result where a caller of Call wants it. A json.RawMessage is not
-// checked and copied once more.
+// storeResult stores a result where a caller of Call wants it. A json.RawMessage gets the
+// text itself, without a check or a copy.
 func storeResult(raw json.RawMessage, result any) error {
 	switch result := result.(type) {
 	case nil:
@@ -2315,6 +2293,10 @@ func unreadable(head []byte, err error) Payload {
 	}
 	return in
 }
+
+// newLost returns a payload for a response that is lost: our call with this id fails with
+// err.
+func newLost(id ID, err error) Payload { return Payload{Messages: []*Message{{ID: id, unusable: err}}} }
 
 // ---- Text for logs and terminals ----
 
