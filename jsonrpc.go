@@ -56,7 +56,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
 // call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "The reader": 632 lines. Then look at loop, Peer and Peer.dispatch.
+// to the banner "The reader": 616 lines. Then look at loop, Peer and Peer.dispatch.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
 // files, "2025-11-25 basic#messages" stands for a page and a heading:

@@ -1,7 +1,7 @@
-// Mcpwire is the wire of the Model Context Protocol in one flat package that
-// imports only the standard library: messages, stdio, HTTP, and the lifecycle
-// of all five revisions, from both ends. As a program it is a tiny demo server,
-// a client for any server, and a bridge between a client and a server:
+// Mcpwire is the wire of the Model Context Protocol in one flat package that imports only
+// the standard library: messages, stdio, HTTP, and the lifecycle of all five revisions,
+// from both ends. As a program it is a small demo server, a client for any server, and a
+// bridge between a client and a server:
 //
 //	mcpwire                                          serve the demo on standard input and output
 //	mcpwire -http :8080                              serve it over HTTP, at http://127.0.0.1:8080/mcp
@@ -11,27 +11,25 @@
 //	mcpwire call -method tools/list COMMAND [ARG...] call one method and print its result
 //	mcpwire bridge -trace http://127.0.0.1:8080/mcp  stand between a client on stdio and a server, and show what they say
 //
-// The library is jsonrpc.go (messages, and a conversation with one peer),
-// stdio.go (lines over a byte stream), session.go (the lifecycle), sse.go (events
-// over HTTP) and http.go (Streamable HTTP). Read them in that order. None
-// of them needs this file, which shows how the library is used. README.md says
-// which files to copy for which purpose.
+// The library is jsonrpc.go (messages, and a conversation with one peer), stdio.go (lines
+// over a byte stream), session.go (the lifecycle), sse.go (events over HTTP) and http.go
+// (Streamable HTTP). Read them in that order. This file shows how to use the library, and
+// none of the others needs it. README.md says which files to copy for which purpose.
 package main
 
-// This file begins with a whole server, the demo. The rest is for later:
+// This file uses only the exported names of the library, like a program that imports a copy.
+// It begins with a whole server, the demo. The rest is for later:
 //
-//	the demo         five tools, some notes as resources, one prompt
-//	serve            the demo over stdio, or over HTTP: mux ─ page, GET /watch, /mcp, /sse
-//	call             list → item → schema → signature and typed arguments; call, print
-//	bridge           two loops between two Conns, and a table of waiting requests
-//	the tap          Conn, http.Handler, http.RoundTripper → one tap → standard error, and those who watch
-//	the page         for browsers: the course, and what the tap shows
-//	the program      main, signals, flags, and standard error, which never blocks
+//	the demo      five tools, some notes as resources, one prompt
+//	serve         serves the demo, over stdio or over HTTP
+//	call          calls a server: it reads typed arguments from the command line, and prints results
+//	bridge        passes on messages between two Conns, with a table of the requests that wait
+//	the tap       sees the messages of a Conn or of HTTP, and shows them: -trace, -watch
+//	the page      for browsers: the course, and what the tap sees
+//	the program   main, signals, flags, and standard error
 //
 // On a first reading, read to the banner "Notes: resources, a tool that writes one, and a
-// prompt about one": 305 lines.
-//
-// Of the library it uses exported names alone, as a program does that imports a copy.
+// prompt about one": 304 lines.
 
 import (
 	"bufio"
@@ -77,8 +75,7 @@ import (
 
 // ==== The demo: one of each thing that a transport must carry ====
 
-// demo is a small server with fixed answers. The notes are all that it
-// remembers.
+// demo is a small server with fixed answers. It remembers nothing but the notes.
 type demo struct {
 	*Server
 
@@ -90,7 +87,7 @@ const (
 	maxNotes      = 200
 	maxNote       = 64 << 10  // characters
 	maxEcho       = 4 << 20   // bytes of an echo, as JSON
-	maxCount      = time.Hour // that one count may take
+	maxCount      = time.Hour // the longest time that one count takes
 	maxCompletion = 100       // values of a completion: 2025-11-25 server/utilities/completion#completion-results
 )
 
@@ -99,6 +96,7 @@ const pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcS
 
 var pixelIcons = []Icon{{Src: pixel, MimeType: "image/png", Sizes: []string{"1x1"}}}
 
+// newDemo makes the demo. The first fields are what initialize answers in lesson 01.
 func newDemo() *demo {
 	d := &demo{notes: map[string]string{}}
 	d.Server = &Server{
@@ -108,8 +106,8 @@ func newDemo() *demo {
 		Instructions: "A demo: made-up weather, an echo, a counter, a question and a few notes.",
 		Methods:      map[string]HandlerFunc{"completion/complete": d.complete},
 	}
-	d.OfferLogging()
-	d.AnnounceChanges()
+	d.OfferLogging()    // count sends log messages
+	d.AnnounceChanges() // clients are told of new and changed notes
 	addTool(d, askTool, d.ask)
 	addTool(d, countTool, d.count)
 	addTool(d, echoTool, d.echo)
@@ -123,9 +121,9 @@ func newDemo() *demo {
 
 // ---- Tools ----
 
-// addTool adds a tool of the demo. If it returns a text, its result also has a
-// member of _meta, which shows how a custom key is written: from 2025-06-18 on,
-// the keys of _meta have a grammar. Most servers call AddTool itself, as in
+// addTool adds a tool to the demo. If run returns a text, the result also gets a key of our
+// own in _meta, to show how such a key is written. Only revisions with Titles, from
+// 2025-06-18 on, have rules for such keys. Most servers call AddTool itself, as in
 // testdata/examples/tools.
 func addTool[A any](d *demo, tool Tool, run func(context.Context, *Exchange, A) (any, error)) {
 	AddTool(d.Server, tool, func(ctx context.Context, x *Exchange, arguments A) (any, error) {
@@ -161,7 +159,7 @@ type echoArguments struct {
 	Repeat *int   `json:"repeat,omitempty"` // nil: 1
 }
 
-func (d *demo) echo(_ context.Context, x *Exchange, args echoArguments) (any, error) {
+func (d *demo) echo(_ context.Context, _ *Exchange, args echoArguments) (any, error) {
 	repeat := 1
 	if args.Repeat != nil {
 		repeat = *args.Repeat
@@ -169,24 +167,22 @@ func (d *demo) echo(_ context.Context, x *Exchange, args echoArguments) (any, er
 	if repeat < 1 || repeat > maxEcho {
 		return nil, fmt.Errorf("'repeat' must be an integer from 1 to %d", maxEcho)
 	}
-	// Only a text that may be too long is encoded to see how long it is: JSON becomes at most
-	// twice as long when it is written anew.
 	limit := maxEcho / repeat
-	if len(args.Text) > limit || len(x.Request.Params) > limit/2 && jsonLength(args.Text) > limit {
+	if len(args.Text) > limit/6 && jsonLength(args.Text) > limit { // a byte of text becomes at most six of JSON
 		return nil, fmt.Errorf("an echo has at most %d bytes as JSON", maxEcho)
 	}
 	return strings.Repeat(args.Text, repeat), nil
 }
 
 // jsonLength returns how many bytes a text has as JSON. A control character of one byte
-// has six: \u0001.
+// becomes six bytes: \u0001.
 func jsonLength(text string) int {
 	encoded, _ := toJSON(text) // a text can be encoded
 	return len(encoded) - len(`""`)
 }
 
-// weatherTool marks an argument with x-mcp-header: a modern client repeats it in the
-// header of its HTTP request.
+// weatherTool marks the argument unit with x-mcp-header: a modern client repeats this
+// argument in the header of its HTTP request.
 var weatherTool = Tool{
 	Name: "get-weather", Title: "Weather", Description: "The current temperature in a city. The data is made up.",
 	InputSchema: json.RawMessage(`{"type":"object","properties":{
@@ -200,9 +196,8 @@ type weatherArguments struct {
 	Unit *string `json:"unit,omitempty"` // nil: celsius
 }
 
-// errNoCity is the error of a call without a city. Scripts outside of this
-// project look for this message with this data. All other missing arguments have
-// the message of AddTool.
+// errNoCity is the error of a call without a city. Scripts outside of this project look for
+// this message with this data. For any other missing argument, AddTool makes the error.
 var errNoCity = &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: json.RawMessage(`"Missing required argument: 'city'"`)}
 
 func (d *demo) getWeather(_ context.Context, _ *Exchange, args weatherArguments) (any, error) {
@@ -248,7 +243,7 @@ func (d *demo) count(ctx context.Context, x *Exchange, args countArguments) (any
 		return nil, fmt.Errorf("'n' times 'delayMs' must not be more than %v", maxCount)
 	}
 	if args.Poll {
-		x.Disconnect(time.Second)
+		x.Disconnect(time.Second) // over HTTP, in 2025-11-25: the client asks for the rest after a second
 	}
 	total := strconv.Itoa(args.N)
 	for i := 1; i <= args.N; i++ {
@@ -283,26 +278,28 @@ var nameQuestion = InputRequest{Method: "elicitation/create", Params: ElicitPara
 	RequestedSchema: json.RawMessage(`{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}`),
 }}
 
-// nameForm is what the user fills in.
+// nameForm is the answer of the user.
 type nameForm struct {
 	Name string `json:"name,omitempty"`
 }
 
-// ask runs once without an answer, and again when the user has answered.
+// ask runs once without an answer, and again when the user has answered. If the answer does
+// not fit, it asks again.
 func (d *demo) ask(_ context.Context, x *Exchange, _ struct{}) (any, error) {
+	question := InputRequired{Requests: map[string]InputRequest{"name": nameQuestion}}
 	var answer ElicitResult
-	var form nameForm
-	if !x.Input("name", &answer) { // it was not asked yet
-		return InputRequired{Requests: map[string]InputRequest{"name": nameQuestion}}, nil
+	if !x.Input("name", &answer) { // there is no answer yet
+		return question, nil
 	}
-	err := Bind(answer.Content, &form)
-	switch {
-	case answer.Action == "accept" && err == nil && form.Name != "":
-		return "Hello, " + form.Name, nil
-	case answer.Action == "decline" || answer.Action == "cancel":
+	if answer.Action == "decline" || answer.Action == "cancel" {
 		return ToolError("No name: the user chose %s", answer.Action), nil
 	}
-	return InputRequired{Requests: map[string]InputRequest{"name": nameQuestion}}, nil // once more
+	var form nameForm
+	err := Bind(answer.Content, &form)
+	if answer.Action != "accept" || err != nil || form.Name == "" {
+		return question, nil
+	}
+	return "Hello, " + form.Name, nil
 }
 
 // ---- Notes: resources, a tool that writes one, and a prompt about one ----

@@ -12,21 +12,21 @@ package main
 //	< {"jsonrpc":"2.0","method":"notifications/progress","params":{…}}⏎   the server's stdout: messages and nothing else
 //	< {"jsonrpc":"2.0","id":1,"result":{…}}⏎
 //
-// No message says that the conversation is over. The client closes the server's stdin,
-// and this end of the input tells the server to end.
+// No message says that the conversation is over. The client closes the server's stdin.
+// The server reads to the end of its input, and exits.
 //
 //	the client's process                          the server's process
 //	CommandDialer.Dial   starts it  ────────────► StdioConn
 //	child.Write          ─────────── stdin ─────► lineConn.Read
 //	child.Read           ◄────────── stdout ───── lineConn.Write
 //	child.copyStderr     ◄────────── stderr ───── its log, which is no part of MCP
-//	child.awaitExit      ◄────────── exit status  ends when stdin has ended
+//	child.awaitExit      ◄────────── exit status  exits when stdin has ended
 //	child.shutDown       closes stdin; if that is not enough, SIGTERM, then SIGKILL
 //
-// A child is two things: a lineConn over its stdin and stdout, and a process that must
-// end. To see it work, read lessons 01 and 14 of the course: testdata/README.md. On a
-// first reading, read to the banner "The client": 200 lines. The last part of this
-// file is only about processes that do not end as they should.
+// The type child is two things: a lineConn over stdin and stdout, and a process that must
+// end. To see it work, read lessons 01 and 14 of the course: testdata/README.md. On a first
+// reading, read to the banner "The client": 190 lines. The last part of this file is only
+// about processes that do not end as they should.
 //
 // Source: 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown;
 // 2026-07-28 basic/transports/stdio. Copy this file with jsonrpc.go.
@@ -55,20 +55,20 @@ import (
 // stdio, TCP, Unix sockets and other streams of bytes. 2026-07-28
 // basic/transports/stdio: transports on byte streams "SHOULD reuse this framing".
 //
-// A line may have up to maxLine bytes; 0: 4 MiB. Its line end does not count. A longer
-// line is read to its end, and thrown away. Its first 4 KiB are searched for an id, by
-// unreadable in jsonrpc.go:
+// A line may have up to maxLine bytes without its line end; 0: 4 MiB. A longer line is read
+// to its end, and thrown away. What follows depends on the first 4 KiB of the line, in which
+// unreadable, in jsonrpc.go, looks for an id:
 //
-//	a response with an id       that call of ours fails with ErrTooLarge
-//	a request with an id        it is answered with CodeInvalidRequest
-//	a method, and no id there   a server sends that error without an id
-//	anything else               the same, and all our calls fail: it may have been any response
+//	a response with an id    our call with this id fails with ErrTooLarge
+//	a request with an id     the request is answered with CodeInvalidRequest
+//	a method without an id   a server sends a CodeInvalidRequest without an id
+//	anything else            as with a method, and all our calls fail: it may be the response to any of them
 //
 // A Write whose context ends returns at once. If its line was begun, the rest is still
-// written as soon as the other side reads again.
+// written as soon as the other end reads again.
 //
-// closeStream is called once: by Close, or after w has failed. It should end a Read of r
-// and a Write to w that wait, if that is possible: on standard input it is not.
+// closeStream is called once: by Close, or after w has failed. If it can, it should make a
+// Read of r and a Write to w return. On standard input it cannot.
 func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
 	return &lineConn{
 		r:         bufio.NewReaderSize(r, 64<<10),
@@ -84,11 +84,11 @@ type lineConn struct {
 	r         *bufio.Reader
 	w         io.Writer
 	maxLine   int
-	closeOnce func() error // calls closeStream the first time; returns the same error each time
+	closeOnce func() error // calls closeStream the first time, and returns its error each time
 	// writeLock is a lock for writing: sending to the channel locks, and receiving from it
-	// unlocks. Unlike the wait for a Mutex, this wait can be ended by a context.
+	// unlocks. Unlike a sync.Mutex, a context can end the wait for it.
 	writeLock chan struct{}
-	writeErr  error // the error of w, after which nothing more is written; writeLock guards it
+	writeErr  error // why nothing more is written: w has failed; writeLock guards this field
 }
 
 // Read returns the payload of the next line that is not blank. The last line need not
@@ -102,15 +102,14 @@ func (c *lineConn) Read() (Payload, error) {
 		case len(line) > c.maxLine:
 			head := line[:min(len(line), headOfLine)]
 			return unreadable(head, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.maxLine)), nil
-		case len(bytes.Trim(line, " \t\r\n")) > 0: // these four are the blanks of JSON
+		case len(bytes.Trim(line, blanks)) > 0:
 			return Decode(line), nil
 		}
 	}
 }
 
-// readLine returns the next line, without its line end. Of a line that is too long it
-// returns only the beginning, which is longer than maxLine. The memory of the line is not
-// used again, because a Payload refers to it.
+// readLine returns the next line, without its line end. A line that is too long is cut, but
+// still longer than maxLine. Each line has memory of its own, because a Payload refers to it.
 func (c *lineConn) readLine() ([]byte, error) {
 	var line []byte
 	for {
@@ -122,23 +121,21 @@ func (c *lineConn) readLine() ([]byte, error) {
 			line = append(line, part...)
 		}
 		if err != nil || !more {
-			return line, nil // the error comes again at the next line
+			return line, nil // the next call returns the error
 		}
 	}
 }
 
-// Write writes a payload as one line.
-//
-// Half a line would damage the line after it. So a line that was begun is finished
-// before the next one begins, even if ctx ends.
+// Write writes a payload as one line. A line that was begun is finished even if ctx ends:
+// half a line would damage the line after it.
 func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	select {
 	case c.writeLock <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	line := append(p.Append(nil), '\n') // not before: many may wait for the lock
-	if ctx.Done() == nil {              // ctx never ends, so no goroutine is needed; responses are written this way
+	line := append(p.Append(nil), '\n') // after the lock: of those that wait for it, none needs memory for a line
+	if ctx.Done() == nil {              // ctx never ends, as that of a response: no goroutine is needed
 		return c.writeLine(line)
 	}
 	written := make(chan error, 1)
@@ -164,7 +161,7 @@ func (c *lineConn) writeLine(line []byte) error {
 	return c.writeErr
 }
 
-// Close calls closeStream. That ends reading, and writing if closeStream can do so.
+// Close calls closeStream.
 func (c *lineConn) Close() error { return c.closeOnce() }
 
 // ==== The server ====
@@ -173,33 +170,32 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 // input and writes standard output. maxLine is as for NewLineConn.
 //
 // Close does nothing: the server can still write the responses to the requests it has
-// read. A Read that waits ends only with the input or the process. No process may set
-// the pipe to nonblocking mode.
+// read. A Read that waits ends only with the input or the process.
 //
-// Other text on standard output would spoil the messages, such as that of a fmt.Println
-// in a tool. After StdioConn, set os.Stdout = os.Stderr: then the text goes to the log of
-// the client. StdioConn keeps the file that it has found. A command that a tool starts has
-// no standard output unless the tool gives it one.
+// A fmt.Println in a tool would spoil the messages on standard output. So set os.Stdout =
+// os.Stderr after StdioConn, which keeps the file that os.Stdout was before. Then such text
+// goes to the log of the client. A command that a tool starts has no standard output unless
+// the tool gives it one.
 //
-// StdioConn changes the whole process: SIGPIPE no longer ends it. If the client
-// has gone, Write returns an error.
+// StdioConn changes the whole process: SIGPIPE no longer ends it. If the client has gone,
+// Write returns an error. No process may set the pipes to nonblocking mode: Read would fail.
 func StdioConn(maxLine int) Conn {
-	// Go ends a program that writes to a standard output without a reader,
-	// unless the program asks for SIGPIPE. No goroutine reads the channel:
-	// Notify drops the signals that do not fit in.
+	// Go ends a program that writes to a standard output without a reader, unless the
+	// program asks for SIGPIPE. No goroutine reads this channel: a signal that does not fit
+	// into it is dropped.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return NewLineConn(os.Stdin, os.Stdout, maxLine, func() error { return nil })
 }
 
 // ==== The client ====
 
-// CommandDialer is a Dialer that starts a server and talks to it in lines, over its
-// standard input and output.
+// CommandDialer is a Dialer that starts a server as a child process, without a shell. It
+// exchanges lines with the child, over the child's standard input and output.
 //
-// There is no shell in between. Stdin and Stdout of the command are replaced. What the
-// child writes to stderr goes to the command's Stderr. When Close returns, all of it has
-// been written there, unless that writer blocks for more than a second. If SysProcAttr is
-// nil, the child starts a new process group, on systems that have process groups.
+// What the child writes to stderr goes to the command's Stderr. When Close returns, all of
+// it has been written there, unless that writer blocks for more than a second. If the
+// command's SysProcAttr is nil, the child starts a new process group, on systems that have
+// process groups.
 //
 // When the child ends, Read fails with its exit status. If the command has no Stderr, the
 // error also has the last 2,048 bytes that the child wrote to stderr.
@@ -207,15 +203,16 @@ func StdioConn(maxLine int) Conn {
 // Close shuts the child down as 2025-11-25 basic/lifecycle#shutdown asks: it closes the
 // child's stdin, then sends SIGTERM, then kills the child. The signals go to the whole
 // process group of the child. When Close returns, all processes of the group have ended
-// or were killed. If the child does not end at all, Close returns an error. A child that
-// ends by itself is shut down, too: what is left of its group ends in the same steps.
+// or were killed. If the child does not end at all, Close returns an error. If the child
+// ends by itself, the rest of its group is shut down in the same steps.
 //
 // A process that has left the group lives on. If it has the child's stdout, Read does not
 // see the end of the child, and waits until Close. Write sees it.
 type CommandDialer struct {
-	// Command returns the command of one child: an exec.Cmd can be started only once.
-	// Required. Use exec.Command: a goroutine of exec.CommandContext would never end. The
-	// child gets the environment of this process, unless Env of the command is set.
+	// Command returns the command of one child, a new one each time: an exec.Cmd can be
+	// started only once. Required. Its Stdin and Stdout are replaced. Use exec.Command: a
+	// goroutine of exec.CommandContext would never end. The child gets the environment of
+	// this process, unless Env of the command is set.
 	Command func() *exec.Cmd
 	Grace   time.Duration // how long Close waits after each step for the child to end; 0: two seconds
 	MaxLine int           // bytes of a line of the child, as for NewLineConn; 0: 64 MiB, as for HTTPDialer
@@ -292,8 +289,8 @@ func (c *child) Write(ctx context.Context, p Payload) error {
 	return fmt.Errorf("%w: %w", ErrClosed, c.explain(err))
 }
 
-// explain returns why reading or writing has failed with err. If the child has ended, that
-// is the reason.
+// explain returns why reading or writing has failed with err: most often, the child has
+// ended.
 func (c *child) explain(err error) error {
 	if !closedWithin(exitTime, c.exited) {
 		return fmt.Errorf("server closed its stdin or stdout: %w", err)
@@ -313,13 +310,13 @@ func (c *child) Close() error {
 	return err
 }
 
-// shutDown ends the child and its group, in steps. It runs once: lines.Close calls it,
-// for Close, when nothing can be written any more, or when the child has ended by itself.
-// It takes three times grace at most.
+// shutDown ends the child and its group, in steps. It is the closeStream of lines, so it runs
+// once: by Close, when nothing can be written any more, or when the child has ended by
+// itself. It takes three times grace at most.
 //
 //	stdin is closed ── grace ──► SIGTERM ── grace ──► SIGKILL ── grace ──► an error
 //
-// Each next step is taken only if a process of the group still runs. After SIGKILL it
+// The next step is taken only if a process of the group still runs. After SIGKILL, shutDown
 // waits for the child alone. Windows has neither SIGTERM nor process groups: there the child
 // alone is killed, after twice grace.
 func (c *child) shutDown() error {
@@ -343,7 +340,7 @@ func (c *child) awaitExit() {
 	state, err := c.cmd.Process.Wait()
 	c.cmd.ProcessState = state
 	if err == nil {
-		err = &exec.ExitError{ProcessState: state} // also for exit status 0: no child is expected to end by itself
+		err = &exec.ExitError{ProcessState: state} // also for exit status 0: a server must not end by itself
 	}
 	c.exitErr = err
 	close(c.exited)
@@ -401,9 +398,9 @@ func ownGroup() *syscall.SysProcAttr {
 // endsWithin waits until the child has ended and its group is empty, for at most d. It
 // reports whether that is so.
 //
-// A zombie is still in the group: a process that has ended, but for which its parent has
-// not waited. In a container whose first process does not wait for others, a zombie stays
-// for ever. Then Close takes all its steps, and does no harm.
+// A process that has ended stays in the group, as a zombie, until its parent has waited for
+// it. In a container whose first process does not wait for others, a zombie stays for ever.
+// Then Close takes all its steps, which does no harm.
 func (c *child) endsWithin(d time.Duration) bool {
 	deadline := time.Now().Add(d)
 	if !closedWithin(d, c.exited) {
@@ -422,8 +419,8 @@ func (c *child) endsWithin(d time.Duration) bool {
 // the process.
 //
 // As long as the group has a process, no other group gets its number. endsWithin has just
-// seen one. If that has ended meanwhile, another group may have the number, but systems
-// use a number again only after many others.
+// seen a process in it. If that has ended since, another group could have the number, but
+// systems use a number again only after many others.
 func (c *child) signal(s os.Signal) error {
 	if c.signalGroup(s) == nil {
 		return nil
