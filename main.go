@@ -485,10 +485,9 @@ func (o *options) serveStdio(ctx context.Context, demo *demo, log *slog.Logger) 
 	return Serve(ctx, conn, demo, log)
 }
 
-// clientConn is standard input and output, with a client at the other end. A client that
-// has ended our input, and then sends SIGTERM, has waited long enough, and does not read
-// any more: that of the Python SDK fails if another message comes. So nothing is written
-// then.
+// clientConn is standard input and output, with a client at the other end. When a client has
+// ended our input, and then sends SIGTERM, it does not read any more, and nothing is written
+// to it. The client of the Python SDK would fail if another message came.
 type clientConn struct {
 	Conn
 	signalled  context.Context // ends with the signal
@@ -897,8 +896,7 @@ func (c *caller) callLines(ctx context.Context) (failed error) {
 	return cmp.Or(failed, c.input.Err())
 }
 
-// callAndPrint calls a method, and prints its result on one line, otherwise as it
-// came. It returns the result.
+// callAndPrint calls a method, prints its result as one line, and returns the result.
 func (c *caller) callAndPrint(ctx context.Context, method, params string) (result json.RawMessage, err error) {
 	err = c.callMethod(ctx, method, params, &result)
 	if err != nil {
@@ -928,9 +926,8 @@ func printOut(text []byte) error {
 	return nil
 }
 
-// callMethod calls a method. params is an object, or "". The other members of params
-// are passed on as they are. callMethod adds a progress token unless there is one,
-// because progress extends the time-out.
+// callMethod calls a method. params is an object, or "", and is passed on as it is. Only a
+// progress token is added unless there is one, because progress extends the time-out.
 func (c *caller) callMethod(ctx context.Context, method, params string, result any) error {
 	if params != "" && !isObject(params) {
 		return fmt.Errorf("%s: params must be a JSON object", method)
@@ -955,10 +952,9 @@ func (c *caller) callMethod(ctx context.Context, method, params string, result a
 	return nil
 }
 
-// limited runs f with the time-out of the command line. Each progress
-// notification starts the time-out again, and it stands still while the user fills in a
-// form. But all together take at most ten times as long. what begins the error, and says
-// what f does.
+// limited runs f with the time-out of the command line. Each progress notification starts
+// the time-out again, and it stands still while the user fills in a form. But f takes at
+// most ten times as long. The text of the error begins with what, which says what f does.
 func (c *caller) limited(ctx context.Context, what string, f func(context.Context) error) error {
 	tooLong := fmt.Errorf("%sno answer within %v", what, c.timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*c.timeout, tooLong)
@@ -1091,8 +1087,8 @@ func (s *summary) add(label, name string, value any, lines ...string) {
 	}
 }
 
-// summarize prints a summary of the server. A list is there if the server has the
-// capability for it. If a list cannot be read, the next one is read all the same.
+// summarize prints a summary of the server, with the lists for which the server has the
+// capability. If a list cannot be read, the next one is read all the same.
 func (c *caller) summarize(ctx context.Context) error {
 	var s summary
 	c.addHead(&s)
@@ -1154,8 +1150,7 @@ const (
 	maxFirstLine = 100  // characters of a description
 )
 
-// lines returns a line for each item of a list. It has the item, and where its description
-// begins.
+// lines returns a line for each item of a list, with the beginning of its description.
 func (kind listKind) lines(items []json.RawMessage, failed error) (lines []string) {
 	for _, text := range items {
 		item := readItem(text)
@@ -1211,7 +1206,7 @@ type schema struct {
 	text    json.RawMessage // the schema itself
 	types   []string        // of a value; nil: any
 	choices []choice        // of which a value must be one; nil: it is not chosen from a list
-	in      *schemaText
+	in      *schemaText     // of which this schema is a part
 }
 
 // choice is a value that a schema allows, and what it is called; "": it has no name.
@@ -1241,12 +1236,12 @@ func readSchema(text json.RawMessage) schema {
 		text = nil
 	}
 	in := &schemaText{text: text, left: maxSchemas}
-	return in.readSchema(text)
+	return in.read(text)
 }
 
-// readSchema reads a schema, or the one to which its $ref leads. Servers in Python and Rust
+// read reads a schema, or the one to which its $ref leads. Servers in Python and Rust
 // write a $ref for each enum and each class: pydantic and schemars do that.
-func (in *schemaText) readSchema(text json.RawMessage) schema {
+func (in *schemaText) read(text json.RawMessage) schema {
 	s := schema{text: text, in: in}
 	if in.left <= 0 {
 		return s
@@ -1262,12 +1257,12 @@ func (in *schemaText) readSchema(text json.RawMessage) schema {
 			}
 			text = memberOf(text, name)
 		}
-		return in.readSchema(text)
+		return in.read(text)
 	}
 	s.readTypes()
 	s.readAlternatives(slices.Concat(elements(s.AnyOf), elements(s.OneOf)))
 	for _, text := range elements(s.AllOf) { // all of them hold, so the first one that says something is enough
-		part := in.readSchema(text)
+		part := in.read(text)
 		if s.types == nil {
 			s.types = part.types
 		}
@@ -1320,16 +1315,16 @@ func elements(array json.RawMessage) (list []json.RawMessage) {
 	return list
 }
 
-// readAlternatives adds the types and the choices of alternatives. One that allows any of
-// them makes the whole schema do so. If one alternative alone is an array, its items are
-// those of the schema.
+// readAlternatives adds the types and the choices of alternatives. If one of them allows any
+// type or any value, so does the whole schema. If only one alternative is an array, its
+// items are those of the schema.
 func (s *schema) readAlternatives(list []json.RawMessage) {
 	var all schema
 	anyType := s.Type != nil // the types are known without the alternatives
 	anyValue := false
 	arrays := 0
 	for _, text := range list {
-		alternative := s.in.readSchema(text)
+		alternative := s.in.read(text)
 		all.addTypes(alternative.types...)
 		anyType = anyType || alternative.types == nil
 		anyValue = anyValue || alternative.choices == nil || len(all.choices) > maxChoices
@@ -1395,7 +1390,7 @@ func (s schema) describe(withTitles bool) string {
 	}
 	types := s.types
 	if i := slices.Index(types, "array"); i >= 0 && s.Items != nil { // it comes last, because all that follows "of" is of the items
-		array := "array of " + s.in.readSchema(s.Items).describe(withTitles)
+		array := "array of " + s.in.read(s.Items).describe(withTitles)
 		types = slices.Concat(types[:i], types[i+1:], []string{array})
 	}
 	return cmp.Or(strings.Join(types, "|"), "any")
@@ -1472,7 +1467,7 @@ func (s schema) checkLimits(value json.RawMessage) error {
 		size = float64(utf8.RuneCountInString(textOf(value)))
 		least, most = "minLength", "maxLength"
 	case "array":
-		items := s.in.readSchema(s.Items)
+		items := s.in.read(s.Items)
 		for _, item := range Each(value) {
 			if err := items.check(item); err != nil {
 				return fmt.Errorf("has an item that %w", err)
@@ -1494,10 +1489,10 @@ func (s schema) checkLimits(value json.RawMessage) error {
 }
 
 // checkObject returns an error unless an object has the required properties, and all of
-// its properties fit. Of what the schema does not name, the server may know more.
+// its properties fit. It lets in a property that the schema does not name.
 func (s schema) checkObject(object json.RawMessage) error {
 	for name, value := range Each(object) {
-		if err := s.in.readSchema(memberOf(s.Properties, string(name))).check(value); err != nil {
+		if err := s.in.read(memberOf(s.Properties, string(name))).check(value); err != nil {
 			return fmt.Errorf("'%s' %w", name, err)
 		}
 	}
@@ -1560,7 +1555,7 @@ func (c *caller) callTool(ctx context.Context, name string, arguments []argument
 		if property == nil && schema.Properties != nil {
 			fmt.Fprintf(c.stderr, "mcpwire: the schema of %s has no argument %s\n", Printable(name), Printable(a.key))
 		}
-		typed.Add(a.key, schema.in.readSchema(property).value(a.value))
+		typed.Add(a.key, schema.in.read(property).value(a.value))
 	}
 	if err := schema.checkObject(typed.JSON()); err != nil {
 		return usageErrorf("the argument %w; the tool is %s", err, tool.signature())
@@ -1612,7 +1607,7 @@ func (i *listedItem) signature() string {
 	required := schema.required()
 	for key, text := range Each(schema.Properties) {
 		name := string(key)
-		add(name, schema.in.readSchema(text).String(), slices.Contains(required, name))
+		add(name, schema.in.read(text).String(), slices.Contains(required, name))
 	}
 	for _, argument := range Each(i.Arguments) {
 		add(textOf(memberOf(argument, "name")), "", string(memberOf(argument, "required")) == "true")
@@ -1684,8 +1679,9 @@ func (c *caller) extendTimeout() {
 
 // ---- Forms: what the server asks the user ----
 
-// elicit answers elicitation/create. If -answer is set, that is the answer, if it fits.
-// Otherwise the user is asked at the terminal. Without a terminal elicit declines.
+// elicit answers elicitation/create. If -answer is set and fits, that is the answer. If it
+// does not fit, elicit declines. Without -answer the user is asked at the terminal. If there
+// is no terminal, elicit declines.
 func (c *caller) elicit(ctx context.Context, x *Exchange) (any, error) {
 	params := x.Request.Params // 2025-11-25 client/elicitation#elicitation-requests
 	asked := listedItem{InputSchema: memberOf(params, "requestedSchema")}
@@ -1749,7 +1745,7 @@ func (c *caller) fillIn(message string, form schema) ElicitResult {
 	for key, text := range Each(form.Properties) {
 		name := string(key)
 		hasFields = true
-		field := form.in.readSchema(text)
+		field := form.in.read(text)
 		value, action := c.fillInField(name, field, slices.Contains(required, name))
 		if action != "" {
 			return ElicitResult{Action: action}
@@ -1759,7 +1755,7 @@ func (c *caller) fillIn(message string, form schema) ElicitResult {
 		}
 	}
 	if !hasFields { // the message is the question
-		accept := form.in.readSchema(json.RawMessage(`{"type":"boolean"}`))
+		accept := form.in.read(json.RawMessage(`{"type":"boolean"}`))
 		value, action := c.fillInField("accept", accept, true)
 		if string(value) == "false" {
 			action = "decline"
@@ -1921,7 +1917,7 @@ type bridged struct {
 	ctx     context.Context // its cause is why the bridge ends
 	end     context.CancelCauseFunc
 	writing sync.WaitGroup  // goroutines that may still write to the client
-	opened  <-chan struct{} // closed when initialize has left the table; only readClient uses the field
+	opened  <-chan struct{} // not closed while initialize waits for its answer; only readClient uses the field
 	marks   ToolMarks       // of the server's tools
 
 	mu      sync.Mutex             // guards the fields below
@@ -1935,7 +1931,7 @@ type bridged struct {
 type waitingCall struct {
 	id     ID
 	since  time.Time
-	method string        // "" if it is long: no method to which the bridge gives a meaning is
+	method string        // "" if it is long: the bridge looks for short ones alone
 	size   int           // bytes
 	done   chan struct{} // closed when the request leaves the table
 }
@@ -2032,38 +2028,37 @@ func (b *bridged) admit(m *Message) bool {
 		return false
 	case m.Method == "notifications/cancelled":
 		var params CancelledParams
-		_ = Bind(m.Params, &params)                                  // params that are wrong are the server's to refuse
+		_ = Bind(m.Params, &params)                                  // the server refuses wrong params
 		call, isWaiting := b.removeWaiting(string(params.RequestID)) // its answer, if one comes, is dropped
 		if b.isURL && isWaiting {
-			time.Sleep(cancelDelay - time.Since(call.since)) // what follows waits, too, and is not sent before
+			time.Sleep(cancelDelay - time.Since(call.since)) // later messages wait, too: the order stays
 		}
 	}
 	return true
 }
 
-// post sends a message to a URL. A message is sent when the server has taken the one
-// before it: the server must know of notifications/initialized, for example, before the
-// next message comes. But the POST of a request may last as long as the call, so a goroutine
-// waits for it. There are no more such goroutines than waiting requests. After initialize,
-// nothing is sent before its response, which names the session.
+// post sends a message to a URL, when the server has taken the one before it: for example,
+// the server must know of notifications/initialized before the next message comes. But the
+// POST of a request may last as long as the call, so a goroutine waits for it. There are as
+// many such goroutines as waiting requests, at most. After initialize, nothing is sent before
+// its response, which names the session.
 func (b *bridged) post(m *Message) {
-	out := Payload{Messages: []*Message{m}}
-	call := func() { b.checkWritten(out, b.server.Write(b.marks.In(b.ctx), out)) }
 	select {
 	case <-b.opened:
 	case <-time.After(writeTime):
 		b.end(errors.New("the server does not answer initialize"))
 		return
 	}
-	switch {
-	case m.Kind() != Request:
+	out := Payload{Messages: []*Message{m}}
+	if m.Kind() != Request {
 		b.writeToServer(out)
-	default:
-		if m.Method == "initialize" {
-			b.opened = b.done(m.ID)
-		}
-		b.start(call) // ends when the server has taken the request, or is closed
+		return
 	}
+	if m.Method == "initialize" {
+		b.opened = b.done(m.ID)
+	}
+	// The goroutine ends when the server has taken the request, or is closed.
+	b.start(func() { b.checkWritten(out, b.server.Write(b.marks.In(b.ctx), out)) })
 }
 
 // start runs f on a goroutine for which run waits, unless the bridge is over.
@@ -2075,9 +2070,9 @@ func (b *bridged) start(f func()) {
 	}
 }
 
-// writeToServer writes a payload to the server, which has writeTime to take it. If the server
-// does not take it, a message is lost, and the bridge ends. So it does if a command cannot be
-// written to.
+// writeToServer writes a payload to the server, which has writeTime to take it. If it does
+// not, a message is lost, and the bridge ends. The bridge also ends if writing to a command
+// fails.
 func (b *bridged) writeToServer(out Payload) {
 	ctx, cancel := context.WithTimeout(b.ctx, writeTime)
 	defer cancel()
@@ -2088,8 +2083,8 @@ func (b *bridged) writeToServer(out Payload) {
 	}
 }
 
-// checkWritten answers the requests of a payload that could not be written with the
-// error. When the bridge ends, run answers them.
+// checkWritten takes in the error of a write, and answers the requests of the payload with
+// it. When the bridge has ended, run answers them.
 func (b *bridged) checkWritten(out Payload, err error) {
 	if err == nil || b.ctx.Err() != nil {
 		return
@@ -2202,8 +2197,8 @@ func (b *bridged) writeToClient(out Payload) {
 
 // ---- Requests of the client that wait for an answer ----
 
-// add notes a request. It returns false if too many are waiting, or too many bytes, or if
-// another one with this id is: then there would be no telling whose answer comes.
+// add notes a request. It returns false if too many requests are waiting, or too many bytes.
+// It also does so if a request with the same id is waiting: an answer could be that of either.
 func (b *bridged) add(m *Message) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -2257,8 +2252,8 @@ func (b *bridged) endIfDone() {
 	}
 }
 
-// fail answers a request with an error, if the request is waiting. The error of
-// a JSON-RPC response is passed on as it is, with what the user may try behind it.
+// fail answers a request with an error, if the request is waiting. The error of a JSON-RPC
+// response is passed on as it is, with advice appended to its message.
 func (b *bridged) fail(id ID, err error) {
 	if _, isWaiting := b.removeWaiting(id.String()); !isWaiting {
 		return
@@ -2675,8 +2670,8 @@ func letters(n int) string {
 	return name
 }
 
-// request takes a part of the request's body, and shows the request at its end. What
-// comes after the request is shown is not.
+// request takes a part of the request's body, and shows the request at its end. A part that
+// comes later is not shown.
 func (x *exchange) request(part []byte, isEnd bool) {
 	x.turn.Lock()
 	defer x.turn.Unlock()
@@ -2777,8 +2772,8 @@ func toJSON(v any) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// oneLine returns a text as it came. If it has line breaks, it returns JSON without white
-// space, and any other text with blanks in their place.
+// oneLine returns a text as one line. If the text has line breaks, JSON loses its white
+// space, and any other text has blanks in their place.
 func oneLine(text []byte) []byte {
 	var line bytes.Buffer
 	switch {
@@ -2985,9 +2980,9 @@ func (ws *watchers) end() {
 	}
 }
 
-// ServeHTTP sends the transcript to a page, from now on, until the page or the server
-// ends that. A page of another origin could not read it, but would take the place of
-// one that can.
+// ServeHTTP sends the transcript to a page, from now on, until the page or the server ends
+// it. A page of another origin is refused: it could not read the transcript, but would take
+// the place of a page that can.
 func (ws *watchers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	keepFromOthers(w.Header())
 	// The Guard does not see a page of another origin: a browser sends no Origin with the GET
@@ -3079,14 +3074,14 @@ func main() {
 }
 
 // untilSignal returns a context that ends with the first interrupt, SIGTERM or SIGHUP.
-// Then the program shuts down. Meanwhile a second interrupt ends it at once: it comes
-// from a user who does not want to wait. The others have no effect then. They may come
-// twice by themselves, and a server that call or bridge have started would not be stopped.
+// Then the program shuts down. A second interrupt ends it at once, because the user does not
+// want to wait. A second SIGTERM or SIGHUP has no effect: they may come twice by themselves,
+// and a server that call or bridge has started must be stopped first.
 //
-// SIGHUP has no effect at all if it was ignored when the program started, as nohup has
-// it. SIGPIPE would end the program when the reader of its output has gone. The
-// program sends it to a channel that is not read, so that the next write returns an error.
-// If the program ignored it, a command that it starts would ignore it, too.
+// SIGHUP has no effect at all if it was ignored when the program started, as with nohup.
+// SIGPIPE would end the program when the reader of its output has gone. The program sends
+// it to a channel that is not read, so that the next write returns an error instead. If the
+// program ignored SIGPIPE, a command that it starts would ignore it, too.
 func untilSignal() context.Context {
 	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
