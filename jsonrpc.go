@@ -571,8 +571,8 @@ func (f DialerFunc) Dial(ctx context.Context) (Conn, error) { return f(ctx) }
 
 // ServeConn serves the peer at the other end of c, as the server. It speaks JSON-RPC
 // alone: for MCP, use Serve. It returns nil when the peer has hung up. If the conversation
-// ends in another way, it returns the reason. It closes c, and returns an error of that,
-// too. If log is nil, nothing is logged.
+// ends in another way, it returns the reason. It closes c, and also returns the error of
+// c.Close. If log is nil, nothing is logged.
 //
 // When the peer has hung up, waiting calls fail, Exchange.Ending is closed, and running
 // requests have five seconds to finish. When ctx ends, the contexts of the requests end,
@@ -728,8 +728,8 @@ func (l *loop) counted(m *Message) *Message {
 }
 
 // write writes an answer that counted has counted, even when all contexts have ended. If a
-// server cannot write, the conversation is over. If a client cannot, it goes on: when its
-// connection is lost, its Read fails, too.
+// server cannot write, the conversation is over. A client only logs this: if its connection
+// is lost, its Read fails as well.
 func (l *loop) write(out Payload) {
 	size := 0
 	for _, m := range out.Messages {
@@ -996,8 +996,7 @@ var (
 	errInternal = &Error{Code: CodeInternalError, Message: "Internal error"} // a handler has panicked, for instance
 	errBusy     = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
 	errStopping = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
-
-	errUnread = &Error{Code: CodeInternalError, Message: "Too many answers wait to be read"}
+	errUnread   = &Error{Code: CodeInternalError, Message: "Too many answers wait to be read"}
 
 	errBatchTooLarge = &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"}
 )
@@ -1015,9 +1014,9 @@ type responder struct {
 	exclusive bool   // one of the requests is exclusive
 }
 
-// serve serves the requests one after another, and calls write with each response as soon
-// as it is there. A request that was cancelled gets no response: 2025-11-25 cancellation,
-// receivers SHOULD "Not send a response for the cancelled request".
+// serve writes the refusals, and serves the requests one after another. It calls write with
+// each response as soon as it is there. A request that was cancelled gets no response:
+// 2025-11-25 cancellation, receivers SHOULD "Not send a response for the cancelled request".
 func (r *responder) serve(write func(*Message)) {
 	for _, m := range r.refusals {
 		write(m)
@@ -1034,7 +1033,7 @@ func (r *responder) serve(write func(*Message)) {
 		s := r.requests[next]
 		var response *Message
 		switch {
-		case s.ctx.Err() != nil: // it was cancelled before it began, so it does not run
+		case s.ctx.Err() != nil: // the request was stopped or cancelled before its turn
 			response = NewResponse(s.id, nil, errStopping)
 		case size > maxAnswers: // small requests may have large responses
 			response = NewResponse(s.id, nil, errBatchTooLarge)
@@ -1109,7 +1108,7 @@ func (x *Exchange) whyStopped(ctx context.Context, err error) error {
 	return err
 }
 
-// marshal encodes a result. It is for what may be large.
+// marshal encodes the result of the request.
 func (x *Exchange) marshal(result any) (json.RawMessage, error) {
 	if x.encode != nil {
 		return x.encode(result)
@@ -1171,13 +1170,12 @@ func (p *Peer) Notify(ctx context.Context, method string, params any) error {
 	return notify(ctx, p.send, method, params)
 }
 
-// Call sends a request and waits for the response. It stores the result in
-// result, which is a pointer as for json.Unmarshal, and follows the rules of
-// json.Unmarshal; nil: the result is not wanted.
+// Call sends a request and waits for the response. It stores the result where result
+// points to, as json.Unmarshal does; nil: the result is not wanted.
 //
-// An error that the peer has sent is an *Error. If ctx ends first, Call returns
-// its error, and tells the peer that the response is not wanted. If the conversation
-// ends first, the error wraps ErrClosed and, if one is known, the reason.
+// An error that the peer has sent is an *Error. If ctx ends first, Call returns the error of
+// ctx, and tells the peer that the response is not wanted. If the conversation ends first,
+// the error wraps ErrClosed and, if one is known, the reason.
 //
 // Some requests, such as initialize, are answered before anything else is read. The
 // handler of such a request must not wait for a Call.
@@ -1341,13 +1339,13 @@ func (p *Peer) goSend(f func()) {
 
 // ---- The end of a conversation ----
 
-// Close hangs up. Every waiting Call returns ErrClosed, and the context of every
-// handler ends. With a Conn, Close waits for the handlers, but no more than a second for one
-// that ignores its context. Then it returns an error. It also returns the error of
-// Conn.Close. A handler must not call Close.
+// Close hangs up. Every waiting Call returns ErrClosed, and the context of every handler
+// ends. With a Conn, Close waits up to a second for the handlers. If one has not returned
+// then, Close returns an error. It also returns the error of Conn.Close. A handler must not
+// call Close.
 //
-// Close does not wait for a Read of the Conn. Conn.Close ends it, or it ends with the
-// process, as that of standard input.
+// Close does not wait for a Read of the Conn. Conn.Close ends the Read, except a Read of
+// standard input, which ends with the process.
 func (p *Peer) Close() error {
 	p.refuseCalls(closedBecause(cmp.Or(context.Cause(p.ctx), ErrClosed))) // it may have ended before, for another reason
 	doneWithin(graceAtEnd, &p.sends)                                      // cancellations of calls are still sent
@@ -1388,8 +1386,8 @@ func (p *Peer) stopServing() (stopped int) {
 	return stopped
 }
 
-// refuseCalls ends all calls that wait, with err. No call can begin after that. A
-// call that tries to fails with the err of the first refuseCalls.
+// refuseCalls ends all calls that wait, with err. No call can begin after that: it fails with
+// the err of the first refuseCalls.
 func (p *Peer) refuseCalls(err error) {
 	p.mu.Lock()
 	p.callErr = cmp.Or(p.callErr, err)
@@ -1496,18 +1494,17 @@ func closedBecause(err error) error {
 
 // ---- What a protocol on top of JSON-RPC decides ----
 
-// protocol is what a Peer asks the protocol on top of JSON-RPC. Each Peer has a
-// protocol of its own, which may keep what it learns about the other side. Its
-// methods are called by several goroutines.
+// protocol is what a Peer asks the protocol on top of JSON-RPC. Each Peer has a protocol of
+// its own, which may keep what it learns about the peer. Several goroutines call its methods.
 type protocol interface {
-	// admit is called for each payload before its messages are taken in. It
-	// may fill in base: the Exchange of each message is a copy of that. The
-	// responses to a batch form a batch if asArray is true. If refused is not
-	// empty, it is the reason why the whole payload is answered with one error.
+	// admit is called for each payload before its messages are taken in. It may fill in
+	// base: the Exchange of each message is a copy of base. If asArray is true, the
+	// responses form one array. If refused is not empty, the whole payload is answered
+	// with one error, and refused is the reason.
 	admit(in Payload, base *Exchange) (asArray bool, refused string)
 	// beginRequest is called for each request before it is served, and may fill in its
-	// Exchange. An error is the response. If it is errIgnored, there is no
-	// response.
+	// Exchange. If it returns an error, that is the response. After errIgnored there is
+	// none.
 	beginRequest(in Payload, x *Exchange) error
 	// takeNotification is called for each notification. If it returns true, the
 	// Handler is not called.
@@ -1515,8 +1512,8 @@ type protocol interface {
 	// callKey returns the key by which notifications refer to one of our calls,
 	// such as a progress token; the zero ID: there is none.
 	callKey(call *Message) ID
-	// abandoned returns the notification that tells the other side that no
-	// caller waits for the response to call any more; nil: it is not told.
+	// abandoned returns the notification that tells the peer that no caller waits for the
+	// response to call any more; nil: the peer is not told.
 	abandoned(call *Message, why error) *Message
 }
 
@@ -1731,7 +1728,9 @@ func (o *Object) encode() encoded {
 	if len(o.text) == 0 {
 		return encoded("{}")
 	}
-	return append(slices.Clip(o.text), '}') // into new memory: more may be added to the object, and another goroutine may encode it, too
+	// Clip makes append use new memory. More may be added to the object, and another
+	// goroutine may encode it at the same time.
+	return append(slices.Clip(o.text), '}')
 }
 
 // ==== Bounds and protection ====
@@ -1743,24 +1742,24 @@ const (
 	// maxLogged is how many bytes a log repeats of what a peer has sent.
 	maxLogged = 500
 	// maxInFlight is how many requests and refusals of one Peer may wait for their
-	// responses to be written. After that it gets errBusy. A request that waits takes
-	// 6 kB, half of it the stack of its goroutine: so these take 6 MB. A batch has as many
-	// messages at most.
+	// responses to be written. More requests are answered with errBusy. A request that
+	// waits takes 6 kB, half of it the stack of its goroutine, so all take 6 MB. It is also
+	// how many messages a batch may have.
 	maxInFlight = 1024
-	// maxHeld is how many bytes the payloads have that a Peer with a Conn serves at a time.
-	// After that it gets errBusy. The results that wait until it reads have as many. After
-	// that it gets errUnread. It is 32 lines of 4 MiB: without this bound, maxInFlight such
-	// lines would take 4 GiB.
+	// maxHeld is how many bytes of payloads a Peer with a Conn serves at a time. More
+	// requests are answered with errBusy. It is also how many bytes of results may wait
+	// until the peer reads. More results are replaced by errUnread. Without this bound,
+	// maxInFlight lines of 4 MiB would take 4 GiB.
 	maxHeld = 128 << 20
-	// maxAnswers is how many bytes the results of one batch have before the requests that
-	// are left get errors. They are written together: without this bound, a batch of
-	// maxInFlight small requests, each with a result of 4 MiB, would take 4 GiB.
+	// maxAnswers is how many bytes of results one batch may have. After that, the requests
+	// that are left get errors. The results of a batch are written together: without this
+	// bound, maxInFlight small requests, each with a result of 4 MiB, would take 4 GiB.
 	maxAnswers = 64 << 20
 
-	// When the peer has hung up, its running requests have graceAfterHangup. Clients with
-	// an official SDK send SIGTERM two to five seconds after that. When ServeConn is told
-	// to stop, the requests have graceAfterStop: those clients send SIGKILL two seconds
-	// after SIGTERM or later.
+	// When the peer has hung up, its running requests have graceAfterHangup to finish:
+	// clients with an official SDK send SIGTERM two to five seconds after they hang up.
+	// When ServeConn is told to stop, the requests have graceAfterStop: those clients send
+	// SIGKILL two seconds after SIGTERM, or later.
 	graceAfterHangup = 5 * time.Second
 	graceAfterStop   = 3 * time.Second
 	// graceAtEnd is for what takes milliseconds if nothing is wrong: to send a
@@ -1782,21 +1781,21 @@ const (
 // Decode has read are. nil and null stand for an empty object.
 //
 // Each exported field needs a json tag with the name of its member. A field
-// without omitempty or omitzero is required: it is an error if its member is missing,
-// or null. An optional field keeps its value then. Members without a field are ignored. A
-// json.RawMessage accepts null like any other value: it refers to the text of its member. An
-// integer may be written as 3, 3.0 or 3e0.
+// without omitempty or omitzero is required: it is an error if its member is missing or
+// null. If the member of an optional field is missing or null, the field keeps its value.
+// Members without a field are ignored. A json.RawMessage accepts null like any other value:
+// it refers to the text of its member. An integer may be written as 3, 3.0 or 3e0.
 //
-// These rules hold for the members of this object. What is in a member is read by
-// json.Unmarshal: for an object in it that takes names in any case, the last of two
-// members with one name, and a struct with a member missing. To read it by the rules of
+// These rules hold for the members of this object alone. Objects inside of a member are read
+// by json.Unmarshal, which is less strict: it ignores the case of names, takes the last of
+// two members with one name, and needs no member. To read such an object by the rules of
 // Bind, make the field a json.RawMessage, and Bind that.
 //
 // The error is a *BindError. After a member that does not fit, Bind still stores the
 // others, so that the caller can use them. If several members do not fit, the error is
 // about one that appears twice, or else about the first field. If a method UnmarshalJSON or
-// UnmarshalText returns an error, its text becomes a part of the BindError, which the
-// peer may be sent.
+// UnmarshalText returns an error, its text becomes a part of the BindError, which may be
+// sent to the peer.
 //
 // Bind panics if target is not a pointer to a struct, and if an exported field has no
 // json tag. It also panics if there is an embedded struct, or the tag option string: Bind
@@ -1886,8 +1885,8 @@ func (e *BindError) text(kind string) string {
 
 const appearsTwice = "appears twice"
 
-// bindMember stores the value of a member. json.Unmarshal would read a text, JSON or a
-// value that reads itself once more: it does not know that the value is valid.
+// bindMember stores the value of a member. The value is valid JSON. json.Unmarshal would
+// check it once more, so what is simple to store goes without it.
 func bindMember(value json.RawMessage, into reflect.Value) error {
 	switch field := into.Addr().Interface().(type) {
 	case *json.RawMessage:
@@ -1973,9 +1972,9 @@ func parseInteger(text string) (n int64, ok bool) {
 	return int64(f), true
 }
 
-// misfit returns the error for a member that does not fit, for a model that can do
-// better. err is what json.Unmarshal says. An UnmarshalTypeError is put into other words:
-// its text names types of Go.
+// misfit returns the error for a member that does not fit. A model may read it, and try
+// again. err is what json.Unmarshal says. An UnmarshalTypeError is put into other words,
+// because its text names types of Go.
 func misfit(name string, value json.RawMessage, t reflect.Type, err error) *BindError {
 	wrong, isType := errors.AsType[*json.UnmarshalTypeError](err)
 	switch {
@@ -2130,8 +2129,8 @@ func member(object []byte, name string) (found json.RawMessage) {
 
 // ---- What is a message ----
 
-// decodeMessage reads one message. text is valid JSON. A member counts as soon
-// as it is there, whatever its value: "id":null is an id that is wrong.
+// decodeMessage reads one message. text is valid JSON. A member counts even if its value is
+// null: "id":null is a wrong id, and not a missing one.
 func decodeMessage(text []byte) *Message {
 	if text[0] != '{' {
 		return newInvalid(ID{}, CodeInvalidRequest, "Invalid request: not an object")
