@@ -1223,9 +1223,9 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 	return ctx.Err()
 }
 
-// awaitReader waits until the peer is read again, if ctx is that of the handler of a
-// notification. A goroutine that the handler has started waits until the handler returns.
-// In the handler itself no response would ever come.
+// awaitReader waits until a handler of a notification has returned, if ctx is the context of
+// that handler: only then is the peer read again. So a goroutine that the handler has started
+// can call. In the handler itself, a call fails after graceAtEnd.
 func (p *Peer) awaitReader(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

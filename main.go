@@ -445,7 +445,7 @@ type options struct {
 	watchers   watchers // with watch
 	versions   []string // newest first; empty: all
 	sessions   Sessions
-	guard      Guard // of all handlers; those of MCP add Authenticate, the metadata needs no token
+	guard      Guard // of all handlers; those of MCP and of /watch add Authenticate to a copy
 }
 
 // serve runs the demo server until the client hangs up or ctx ends.
@@ -570,9 +570,8 @@ func shutDown(server *http.Server, mcp *StreamableHandler, sse *SSEHandler) erro
 	return errors.Join(err, server.Close())
 }
 
-// handlers makes the handlers of both transports, and the mux that has all
-// paths, those of the page included. It also fills in those options that flags
-// leave open.
+// handlers completes the options with what flags leave open. Then it makes the handlers of
+// both transports, and the mux that has all paths, those of the page included.
 func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler, sse *SSEHandler, mux *http.ServeMux) {
 	o.token = cmp.Or(o.token, strings.TrimSpace(os.Getenv("MCPWIRE_TOKEN")))
 	if o.guard.KeepAlive == 0 {
@@ -638,10 +637,9 @@ func origin(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-// bearer returns the Authenticate of a handler: it lets in a request with the
-// token. The challenge to any other names the metadata of path. 2025-11-25
-// basic/authorization#token-requirements: the token comes in a header, never in
-// the URL.
+// bearer returns the Authenticate of a handler. It lets in a request with the token. Any
+// other request gets a challenge that names the metadata of path. 2025-11-25
+// basic/authorization#token-requirements: the token comes in a header, never in the URL.
 func (o *options) bearer(path string) func(*http.Request) (string, error) {
 	// Two hashes have the same length, so the comparison takes the same time for
 	// every wrong token.

@@ -134,12 +134,13 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	line := append(p.Append(nil), '\n') // after the lock: of those that wait for it, none needs memory for a line
-	if ctx.Done() == nil {              // ctx never ends, as that of a response: no goroutine is needed
+	// The line is made after the lock: a Write that waits for the lock needs no memory for it.
+	line := append(p.Append(nil), '\n')
+	if ctx.Done() == nil { // ctx never ends, as when a response is written: no goroutine is needed
 		return c.writeLine(line)
 	}
 	written := make(chan error, 1)
-	go func() { written <- c.writeLine(line) }() // ends when the other side has read the line, or with Close
+	go func() { written <- c.writeLine(line) }() // ends when the other end has read the line, or with Close
 	select {
 	case err := <-written:
 		return err
@@ -173,9 +174,9 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 // read. A Read that waits ends only with the input or the process.
 //
 // A fmt.Println in a tool would spoil the messages on standard output. So set os.Stdout =
-// os.Stderr after StdioConn, which keeps the file that os.Stdout was before. Then such text
-// goes to the log of the client. A command that a tool starts has no standard output unless
-// the tool gives it one.
+// os.Stderr after StdioConn, which has kept the real standard output. Then such text goes to
+// the log of the client. A command that a tool starts has no standard output unless the tool
+// gives it one.
 //
 // StdioConn changes the whole process: SIGPIPE no longer ends it. If the client has gone,
 // Write returns an error. No process may set the pipes to nonblocking mode: Read would fail.
