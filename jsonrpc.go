@@ -369,10 +369,10 @@ func (m *Message) appendStart(b []byte) []byte {
 
 // Handler answers requests, and takes in notifications.
 //
-// For a request it returns a result that encodes to a JSON object, or an error. An *Error
-// in the error is sent as it is. The text of any other error becomes the message of a
-// CodeInternalError, so it must not contain secrets. What a handler of a notification
-// returns is not sent. An error is logged.
+// For a request it returns a result that encodes to a JSON object, or an error. An *Error is
+// sent as it is, also one that the error wraps. The text of any other error becomes the
+// message of a CodeInternalError, so it must not contain secrets. Nothing that a handler of
+// a notification returns is sent. An error is logged.
 //
 // ctx ends when the request is cancelled, or when the conversation ends. When the peer of
 // a server has hung up, ctx ends up to five seconds later: see ServeConn.
@@ -383,9 +383,9 @@ func (m *Message) appendStart(b []byte) []byte {
 // With a Conn, notifications are handled one at a time, in the order in which they were
 // sent, by the goroutine that reads. So a handler of a notification must not take long,
 // and must not call the peer: while it runs, the response cannot be read. Peer.Call and
-// Client.Call with its ctx fail after a second. It starts a goroutine for such a call. It
-// does so for Notify, too, if the peer also notifies in such handlers: Notify may wait
-// until the peer reads. On a server over HTTP, each POST has a goroutine of its own.
+// Client.Call with its ctx fail after a second. Start a goroutine for such a call. Start
+// one for Notify, too, if the peer also notifies in such handlers: Notify may wait until
+// the peer reads. On a server over HTTP, each POST has a goroutine of its own.
 //
 // If a handler of a request panics, the request is answered with a CodeInternalError. The
 // panic and its stack are logged, by slog.Default if there is no other log. The answer is
@@ -788,7 +788,7 @@ func (l *loop) noteEnd(err error) {
 
 // Peer is our record of the other end of a conversation: our calls to it, and its requests
 // that we are serving. With a Conn, a loop reads what the peer sends. Over HTTP a server has
-// no Conn: ServeHTTP dispatches what a POST has brought, and another goroutine serves it.
+// no Conn: ServeHTTP calls dispatch for each POST, and another goroutine serves the requests.
 type Peer struct {
 	log         *slog.Logger
 	send        sender // sends what belongs to no request
@@ -814,8 +814,7 @@ type Peer struct {
 	onEnd    func()              // runs when the conversation has ended, perhaps more than once; nil: nothing does
 }
 
-// newPeer returns a Peer that lives as long as ctx. send sends what belongs to no
-// request.
+// newPeer returns a Peer that lives as long as ctx.
 func newPeer(ctx context.Context, send sender, protocol protocol, log *slog.Logger) *Peer {
 	p := &Peer{log: cmp.Or(log, silent), send: send, protocol: protocol}
 	p.ctx, p.endCtx = context.WithCancelCause(ctx)

@@ -101,6 +101,7 @@ func newDemo() *demo {
 	d := &demo{notes: map[string]string{}}
 	d.Server = &Server{
 		Info: Implementation{Name: "mcpwire", Title: "mcpwire demo", Version: version, Icons: pixelIcons},
+		// Without this field the Server would declare listChanged for tools and prompts, too.
 		Capabilities: map[string]any{"completions": struct{}{}, "logging": struct{}{}, "prompts": struct{}{}, "tools": struct{}{},
 			"resources": map[string]any{"listChanged": true, "subscribe": true}},
 		Instructions: "A demo: made-up weather, an echo, a counter, a question and a few notes.",
@@ -122,8 +123,8 @@ func newDemo() *demo {
 // ---- Tools ----
 
 // addTool adds a tool to the demo. If run returns a text, the result also gets a key of our
-// own in _meta, to show how such a key is written. Only revisions with Titles, from
-// 2025-06-18 on, have rules for such keys. Most servers call AddTool itself, as in
+// own in _meta, to show how such a key is written. Only revisions from 2025-06-18 on, those
+// with Titles, have rules for such keys. Most servers call AddTool itself, as in
 // testdata/examples/tools.
 func addTool[A any](d *demo, tool Tool, run func(context.Context, *Exchange, A) (any, error)) {
 	AddTool(d.Server, tool, func(ctx context.Context, x *Exchange, arguments A) (any, error) {
@@ -192,7 +193,7 @@ var weatherTool = Tool{
 }
 
 type weatherArguments struct {
-	City *string `json:"city,omitempty"` // required; see errNoCity
+	City *string `json:"city,omitempty"` // nil: missing, see errNoCity
 	Unit *string `json:"unit,omitempty"` // nil: celsius
 }
 
