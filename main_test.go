@@ -4597,6 +4597,9 @@ func (c *webClient) say(s section) {
 	r := c.request(s).WithContext(ctx)
 	go func() {
 		resp, err := c.client.Do(r)
+		if err == nil {
+			err = ctx.Err() // it has hung up, and does not read what the server answers to that
+		}
 		if err != nil {
 			resp = &http.Response{Body: io.NopCloser(strings.NewReader(err.Error()))}
 		}
