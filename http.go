@@ -430,7 +430,7 @@ func (in *incoming) alone(base Exchange) {
 // handOn lets a Peer take in the payload, starts the handlers, and writes the response.
 func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchange) {
 	in.stream = in.h.newStream(in.session)
-	in.stream.countsAll = in.payload.Batch // the answers of a batch are written together
+	in.stream.buffer.countsAll = in.payload.Batch // the answers of a batch are written together
 	base.Header, base.Ending = in.r.Header, in.h.open.Done()
 	base.send, base.facts().disconnect = in.send, in.disconnect
 	results := in.h.countResults(&base, in.payload.Batch, in.body)
@@ -542,8 +542,8 @@ func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan str
 	defer s.mu.Unlock()
 	hasEnded := !s.endTime.IsZero()
 	hasGone := in.r.Context().Err() == context.Canceled
-	onlyAnswers := s.farewell == nil && !slices.ContainsFunc(s.events, func(e sentEvent) bool { return e.method != "" })
-	isJSON := hasEnded && onlyAnswers && (!in.mayStream || in.acceptsJSON && len(s.events) > 0 || in.status() != http.StatusOK)
+	onlyAnswers := s.farewell == nil && !slices.ContainsFunc(s.buffer.events, func(e sentEvent) bool { return e.method != "" })
+	isJSON := hasEnded && onlyAnswers && (!in.mayStream || in.acceptsJSON && len(s.buffer.events) > 0 || in.status() != http.StatusOK)
 	switch {
 	case hasGone && (!hasEnded || in.session == nil):
 		// 2026-07-28 basic/transports/streamable-http#cancellation: the server "MUST NOT
@@ -554,7 +554,7 @@ func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan str
 	case in.mayStream && (hasEnded || isLate || !onlyAnswers): // a stream
 		switch {
 		case hasEnded && onlyAnswers: // only answers, as in JSON: they cannot be fetched again, so they are not kept
-			s.keep = 0
+			s.buffer.keep = 0
 		case in.session != nil:
 			in.session.addStream(s) // a GET can continue it
 		}
@@ -577,7 +577,7 @@ func (in *incoming) writeNothing() {
 // status returns the status of a response that consists of one answer. The caller holds the
 // mutex of the stream, which has ended.
 func (in *incoming) status() int {
-	if len(in.stream.events) != 1 {
+	if len(in.stream.buffer.events) != 1 {
 		return http.StatusOK
 	}
 	return status(in.fault, in.revision.Modern)
@@ -591,12 +591,12 @@ func (in *incoming) writeAnswers() {
 	if in.opened {
 		in.w.Header().Set("Mcp-Session-Id", in.session.ID)
 	}
-	if len(s.events) == 0 { // all requests were cancelled, and there is nothing to say in JSON
+	if len(s.buffer.events) == 0 { // all requests were cancelled, and there is nothing to say in JSON
 		accepted(in.w)
 		return
 	}
 	var parts [][]byte
-	for i, e := range s.events {
+	for i, e := range s.buffer.events {
 		if i > 0 {
 			parts = append(parts, []byte(","))
 		}

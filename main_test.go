@@ -1123,7 +1123,7 @@ func TestStreamIsBounded(t *testing.T) {
 
 // Before its response has begun a stream is bounded, too. Only answers do not wait there: they may go out as JSON.
 func TestFreshStreamIsBounded(t *testing.T) {
-	s, text := &Stream{used: &counter{limit: 1 << 20}}, make([]byte, maxUnwritten)
+	s, text := &Stream{buffer: eventBuffer{used: &counter{limit: 1 << 20}}}, make([]byte, maxUnwritten)
 	for _, c := range []struct {
 		method string
 		want   error
@@ -1251,15 +1251,15 @@ func TestForgottenWhileItIsRead(t *testing.T) {
 		go followStream(s, p, httptest.NewRequest("GET", "/", nil), "a/1")
 		synctest.Wait()
 		s.forget()
-		if len(s.events) != 29 { // also those that are being written: they take memory until then
-			t.Error(len(s.events), "events are kept while they are read")
+		if len(s.buffer.events) != 29 { // also those that are being written: they take memory until then
+			t.Error(len(s.buffer.events), "events are kept while they are read")
 		}
 		p.release()
 		if got, id, _ := p.data(); len(got) != 29 || id != "a/30" {
 			t.Error(len(got), "events, the last", id)
 		}
-		if len(s.events) != 0 || s.keptBytes != 0 {
-			t.Error(len(s.events), "events are kept")
+		if len(s.buffer.events) != 0 || s.buffer.keptBytes != 0 {
+			t.Error(len(s.buffer.events), "events are kept")
 		}
 	})
 }
@@ -1331,7 +1331,7 @@ func TestKeptByAll(t *testing.T) {
 		kept := counter{limit: 10 * size}
 		a, b := newLoneStream("a", 1<<20), newLoneStream("b", 1<<20)
 		for _, s := range []*Stream{a, b} {
-			s.kept = &kept
+			s.buffer.kept = &kept
 			_, hangUp, _ := follow(t, s, "")
 			for n := range 20 {
 				s.tell(t, strings.Repeat("x", size-eventOverhead-20))
@@ -1341,11 +1341,11 @@ func TestKeptByAll(t *testing.T) {
 			}
 			hangUp()
 		}
-		if n := len(a.events); n == 0 || n > 10 || a.lostThrough == 0 || a.lostThrough > 20-int64(n) {
-			t.Errorf("the first stream keeps %d events, and has lost those up to %d", n, a.lostThrough)
+		if n := len(a.buffer.events); n == 0 || n > 10 || a.buffer.lostThrough == 0 || a.buffer.lostThrough > 20-int64(n) {
+			t.Errorf("the first stream keeps %d events, and has lost those up to %d", n, a.buffer.lostThrough)
 		}
-		if n := len(b.events); n > 10-len(a.events) || b.lostThrough < 20-int64(n) {
-			t.Errorf("the second stream keeps %d events, and has lost those up to %d", n, b.lostThrough)
+		if n := len(b.buffer.events); n > 10-len(a.buffer.events) || b.buffer.lostThrough < 20-int64(n) {
+			t.Errorf("the second stream keeps %d events, and has lost those up to %d", n, b.buffer.lostThrough)
 		}
 		for _, s := range []*Stream{a, b} {
 			s.end()
@@ -1363,7 +1363,7 @@ func TestListensToTheEnd(t *testing.T) {
 	openSession(h, "2025-11-25")
 	s := h.Sessions.All()[0]
 	_ = s.Close()
-	if stream := h.standalone(s); stream.endTime.IsZero() || stream.keep != 0 {
+	if stream := h.standalone(s); stream.endTime.IsZero() || stream.buffer.keep != 0 {
 		t.Error("the stream goes on")
 	}
 }
@@ -1417,17 +1417,17 @@ func TestQuestionToNobody(t *testing.T) {
 
 // An answer for which there is no room becomes an error. A sender that has given up has nothing in use.
 func TestNoRoomOnAStream(t *testing.T) {
-	s := &Stream{used: &counter{limit: 3 * countFrom}}
+	s := &Stream{buffer: eventBuffer{used: &counter{limit: 3 * countFrom}}}
 	text := bytes.Repeat([]byte("x"), 2*countFrom)
 	_ = s.push(t.Context(), sentEvent{text: text})
-	before := s.used.taken
+	before := s.buffer.used.taken
 	answer := &Message{ID: NumberID(1), Result: json.RawMessage(`{"x":"` + string(text) + `"}`)}
-	if fault := s.sendAnswer(answer); fault != errNoMemory || len(s.events) != 2 || !bytes.Contains(s.events[1].text, []byte(errNoMemory.Message)) {
-		t.Errorf("%v, %d events", fault, len(s.events))
+	if fault := s.sendAnswer(answer); fault != errNoMemory || len(s.buffer.events) != 2 || !bytes.Contains(s.buffer.events[1].text, []byte(errNoMemory.Message)) {
+		t.Errorf("%v, %d events", fault, len(s.buffer.events))
 	}
-	s.state, s.used.limit = followed, 1<<20
-	if err := s.push(canceled(), sentEvent{text: text}); err != context.Canceled || s.used.taken != before {
-		t.Errorf("%v, %d bytes are in use, want %d", err, s.used.taken, before)
+	s.state, s.buffer.used.limit = followed, 1<<20
+	if err := s.push(canceled(), sentEvent{text: text}); err != context.Canceled || s.buffer.used.taken != before {
+		t.Errorf("%v, %d bytes are in use, want %d", err, s.buffer.used.taken, before)
 	}
 }
 
@@ -6061,7 +6061,9 @@ func visit(h http.Handler, request, body string, lines ...string) visitor {
 func (v visitor) answered() visitor { <-v.done; return v }
 
 // newLoneStream returns a stream of no session. Nothing can be sent before a response follows it.
-func newLoneStream(id string, keep int) *Stream { return &Stream{id: id, keep: keep, state: lost} }
+func newLoneStream(id string, keep int) *Stream {
+	return &Stream{id: id, state: lost, buffer: eventBuffer{keep: keep}}
+}
 
 // followStream writes events to w, after the one with the id after, as a GET does.
 func followStream(s *Stream, w http.ResponseWriter, r *http.Request, after string) error {

@@ -159,14 +159,9 @@ const (
 	maxEnded     = 20_000          // streams that have ended and are kept: what a server with 60 streams a second needs; 10 MB
 )
 
-// Stream is a sequence of events, such as those of the response to one POST. It has the
-// events that are not written yet. If the client may come back, it also keeps the newest of
-// those that are written. A response follows the stream, which is a position in these events:
-//
-//	      kept, for a client that comes back   |  in use, until they are written
-//	... 1/3   1/4   1/5   1/6   1/7   1/8   1/9|  1/10   1/11   1/12  <-- push
-//	lost                                       ^                  ^
-//	lostThrough, if it was no progress         written, settled   last
+// Stream is a sequence of events, such as those of the response to one POST. Its buffer has
+// the events that are not written yet. If the client may come back, it also keeps the newest
+// of those that are written. A response follows the stream: see follower.
 //
 // The states of a stream:
 //
@@ -190,26 +185,15 @@ const (
 type Stream struct {
 	id        string        // "": it is fresh
 	eventType string        // of its events; "": message, which need not be written
-	keep      int           // bytes of events that are kept; 0: none are, and events have no ids
 	prime     bool          // 2025-11-25: a response begins with an id, and may end before its stream
 	keepAlive time.Duration // how long a response may be silent before a comment is written; 0: for ever
-	used      *counter      // bytes of events that are not written
-	kept      *counter      // bytes of events that are kept
 	session   *Session      // nil: the stream belongs to none
 	element   *list.Element // in Sessions.endedStreams, whose mutex guards it; nil: it is not there
 
 	mu          sync.Mutex // guards the fields below
 	state       streamState
-	endTime     time.Time   // zero: it has not ended
-	events      []sentEvent // always a suffix of all that was sent
-	last        int64       // number of the last event
-	settled     int64       // number of the last event that is not in use any more: it is kept, or dropped
-	written     int64       // number of the last event that a response has written
-	lostThrough int64       // number of the last event that is dropped, progress aside
-	inUse       int         // bytes of events that are in use
-	keptBytes   int         // bytes of events that are kept
-
-	countsAll   bool      // small results count, too: those of a batch are written together
+	buffer      eventBuffer
+	endTime     time.Time // zero: it has not ended
 	isForgotten bool      // nobody can continue it any more
 	asked       []ID      // questions that were sent here; those that are answered may be among them
 	farewell    []byte    // the last event of a response that ends before its stream; nil: it does not
@@ -233,6 +217,9 @@ type follower struct {
 	position int64               // number of the last event that it has taken
 	batch    []sentEvent         // what it writes
 }
+
+// written returns the number of the last event before the batch.
+func (f *follower) written() int64 { return f.position - int64(len(f.batch)) }
 
 // sentEvent is an event in a stream.
 type sentEvent struct {
@@ -282,7 +269,7 @@ func (e sentEvent) parts() [][]byte {
 func (s *Stream) attach(w http.ResponseWriter, after string) (*follower, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from := s.written
+	from := s.buffer.written
 	if s.follower != nil {
 		from = s.follower.position // it is writing what is before that
 	}
@@ -329,7 +316,12 @@ func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt
 
 // isResumable reports whether a client may come back for what it has not read. It may if it
 // knows the id of an event.
-func (s *Stream) isResumable() bool { return s.keep > 0 && !s.isForgotten && (s.prime || s.last > 0) }
+func (s *Stream) isResumable() bool {
+	return s.hasIDs() && !s.isForgotten && (s.prime || s.buffer.last > 0)
+}
+
+// hasIDs reports whether events have ids. They have none if no event is kept.
+func (s *Stream) hasIDs() bool { return s.buffer.keep > 0 }
 
 // position returns the number of the event with an id, if the client may continue after it.
 // The caller holds mu.
@@ -339,9 +331,9 @@ func (s *Stream) position(id string) (number int64, err error) {
 	switch {
 	case id != s.eventID(number), !s.isResumable():
 		return 0, errNotKept
-	case number == 0 && !s.prime, number > s.last: // no response has had such an id
+	case number == 0 && !s.prime: // no response has had such an id
 		return 0, errNotKept
-	case number < s.lostThrough:
+	case !s.buffer.hasAllAfter(number):
 		return 0, errNotKept
 	}
 	return number, nil
@@ -397,21 +389,12 @@ func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct
 	if s.follower != f {
 		return nil, nil, true
 	}
-	if s.written < f.position {
-		s.written = f.position
+	if s.buffer.written < f.position {
+		s.buffer.written = f.position
 		s.settle()
 		s.signal() // a sender may wait
 	}
-	size := 0
-	for n := max(f.position+1, s.first()); n <= s.last; n++ {
-		e := s.events[n-s.first()]
-		size += e.size()
-		if size > maxWrite && len(f.batch) > 0 {
-			break
-		}
-		f.batch = append(f.batch, e)
-		f.position = n
-	}
+	f.batch, f.position = s.buffer.after(f.position, f.batch)
 	switch {
 	case len(f.batch) > 0:
 		return nil, nil, false
@@ -483,11 +466,11 @@ func (out *eventWriter) write(text []byte, s *Stream, f *follower) error {
 	s.limitWrite(f, size)
 	s.mu.Unlock()
 	defer out.rc.SetWriteDeadline(time.Time{})
-	number := f.position - int64(len(f.batch))
+	number := f.written()
 	for _, e := range f.batch {
 		number++
 		event := Event{Type: s.eventType}
-		if s.keep > 0 {
+		if s.hasIDs() {
 			event.ID = s.eventID(number)
 		}
 		if e.size() <= maxCopied {
@@ -541,22 +524,26 @@ func (s *Stream) sendAnswer(m *Message) *Error {
 
 // push adds an event. Its bytes are in use from now on, also while the sender waits.
 func (s *Stream) push(ctx context.Context, e sentEvent) error {
-	if !s.used.take(s.counted(e)) {
+	if !s.buffer.reserve(e) {
 		return errNoMemory
 	}
+	err := s.pushReserved(ctx, e)
+	if err != nil {
+		s.buffer.release(e)
+	}
+	return err
+}
+
+// pushReserved adds an event as soon as tryPush does.
+func (s *Stream) pushReserved(ctx context.Context, e sentEvent) error {
 	for {
 		changed, err := s.tryPush(e)
-		switch {
-		case err != nil:
-			s.used.give(s.counted(e))
+		if changed == nil {
 			return err
-		case changed == nil:
-			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			s.used.give(s.counted(e))
 			return ctx.Err()
 		}
 	}
@@ -566,7 +553,7 @@ func (s *Stream) push(ctx context.Context, e sentEvent) error {
 func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	isFull := s.inUse > 0 && s.inUse+e.size() > maxUnwritten
+	isFull := s.buffer.isFull(e)
 	isAnswer := e.method == ""
 	switch {
 	case s.state == lost || !s.endTime.IsZero():
@@ -576,9 +563,7 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 		return s.whenChanged(), nil
 	}
 	s.noteQuestion(e.question)
-	s.events = append(s.events, e)
-	s.last++
-	s.inUse += e.size()
+	s.buffer.add(e)
 	if s.state == left {
 		s.settle()
 	}
@@ -634,7 +619,7 @@ func (s *Stream) disconnect(retry time.Duration) {
 
 // polls reports whether a response may end before its stream, so that the client comes back
 // for the rest.
-func (s *Stream) polls() bool { return s.prime && s.keep > 0 }
+func (s *Stream) polls() bool { return s.prime && s.hasIDs() }
 
 // whenChanged returns a channel that is closed when something has changed. The caller holds
 // mu.
@@ -841,7 +826,7 @@ func (s *Session) addStream(stream *Stream) {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	if s.isOver { // nobody can come back for what is sent
-		stream.endTime, stream.keep = time.Now(), 0
+		stream.endTime, stream.buffer.keep = time.Now(), 0
 		return
 	}
 	s.lastStream++
@@ -859,14 +844,14 @@ func (ss *Sessions) enlistEnded(stream *Stream) {
 	ss.mu.Lock()
 	isKnown := stream.session.streams[stream.id] == stream // otherwise it is that of a GET, or its session is over
 	switch {
-	case isKnown && stream.keep == 0:
+	case isKnown && stream.buffer.keep == 0:
 		stream.session.removeStream(stream)
 	case isKnown && stream.element == nil:
 		stream.element = ss.endedStreams.PushBack(stream)
 	}
 	ss.mu.Unlock()
 	ss.forgetEnded(func(oldest *Stream) bool {
-		return ss.endedStreams.Len() > maxEnded || oldest != stream && oldest.kept.isShort()
+		return ss.endedStreams.Len() > maxEnded || oldest != stream && oldest.buffer.kept.isShort()
 	})
 }
 
@@ -1075,12 +1060,12 @@ func (h *service) enter(group *sync.WaitGroup) bool {
 
 // newStream returns a fresh stream. s is the session that it belongs to; nil: none.
 func (h *service) newStream(s *Session) *Stream {
-	stream := &Stream{session: s, keepAlive: h.keepAlive, used: &h.used, kept: &h.kept}
+	stream := &Stream{session: s, keepAlive: h.keepAlive, buffer: eventBuffer{used: &h.used, kept: &h.kept}}
 	if s != nil {
 		rev, _ := s.remembered()
 		stream.prime = rev.Prime
 		if rev.Resume {
-			stream.keep = s.table.Keep
+			stream.buffer.keep = s.table.Keep
 		}
 	}
 	return stream
@@ -1098,7 +1083,7 @@ func (h *service) standalone(s *Session) *Stream {
 	if s.standalone == nil {
 		s.standalone = stream
 		if s.isOver {
-			stream.endTime, stream.keep = time.Now(), 0
+			stream.endTime, stream.buffer.keep = time.Now(), 0
 		}
 	}
 	return s.standalone
@@ -2548,15 +2533,6 @@ func (c *counter) give(n int) {
 	c.taken -= int64(n)
 }
 
-// counted returns how many bytes are counted for an event. An error counts nothing if it is
-// small: it must find room in the place of an answer that does not.
-func (s *Stream) counted(e sentEvent) int {
-	if s.countsAll && e.isResult {
-		return e.size()
-	}
-	return counted(e.size())
-}
-
 // reservation is what one request has taken of a counter. One goroutine at a time uses it.
 type reservation struct {
 	of *counter
@@ -2716,64 +2692,143 @@ const (
 
 // ---- What a stream keeps ----
 
-// first returns the number of the oldest event that the stream has.
-func (s *Stream) first() int64 { return s.last - int64(len(s.events)) + 1 }
+// eventBuffer is what a stream has of its events: those that no response has written, and the
+// newest of the others. It counts their bytes. The mutex of the Stream guards it.
+//
+//	      kept, for a client that comes back   |  in use, until they are written
+//	... 1/3   1/4   1/5   1/6   1/7   1/8   1/9|  1/10   1/11   1/12  <-- add
+//	lost                                       ^                  ^
+//	lostThrough, if it was no progress         written, settled   last
+type eventBuffer struct {
+	events      []sentEvent // always a suffix of all that was sent
+	last        int64       // number of the last event
+	written     int64       // number of the last event that a response has written
+	settled     int64       // number of the last event that is not in use any more: it is kept, or dropped
+	lostThrough int64       // number of the last event that is dropped, progress aside
 
-// settle gives back the bytes in use of all events that are written, and of all events if
-// nobody follows. It keeps them, if the client may come back for them. If all streams
-// together keep too much, the oldest events of this one go. The newest one is kept even if
-// it alone has more bytes than the stream keeps: a client that comes back at once gets a
-// large answer. The caller holds mu.
-func (s *Stream) settle() {
-	through, keep := s.written, s.keep
-	if s.state == left || s.state == lost {
-		through = s.last
+	inUse     int // bytes of events that are in use
+	keptBytes int // bytes of events that are kept
+
+	// The fields below do not change when a response has begun, and need no mutex then.
+	keep      int      // keptBytes may be so many; 0: nothing is kept
+	used      *counter // counts the bytes in use of all streams
+	kept      *counter // counts the bytes that all streams keep
+	countsAll bool     // small results count, too: those of a batch are written together
+}
+
+// first returns the number of the oldest event that the buffer has.
+func (b *eventBuffer) first() int64 { return b.last - int64(len(b.events)) + 1 }
+
+// reserve counts the bytes of an event that is to be added. It returns false, and counts
+// nothing, if all clients together have too much. The caller need not hold the mutex.
+func (b *eventBuffer) reserve(e sentEvent) bool { return b.used.take(b.counted(e)) }
+
+// release undoes reserve. The caller need not hold the mutex.
+func (b *eventBuffer) release(e sentEvent) { b.used.give(b.counted(e)) }
+
+// counted returns how many bytes are counted for an event. An error counts nothing if it is
+// small: it must find room in the place of an answer that does not.
+func (b *eventBuffer) counted(e sentEvent) int {
+	if b.countsAll && e.isResult {
+		return e.size()
 	}
-	if s.state == lost || s.isForgotten {
-		keep = 0
+	return counted(e.size())
+}
+
+// isFull reports whether an event must wait until others are written.
+func (b *eventBuffer) isFull(e sentEvent) bool {
+	return b.inUse > 0 && b.inUse+e.size() > maxUnwritten
+}
+
+// add gives an event the next number. The event is in use from now on.
+func (b *eventBuffer) add(e sentEvent) {
+	b.events = append(b.events, e)
+	b.last++
+	b.inUse += e.size()
+}
+
+// after appends the events after number n to batch, as many as one write may have. It returns
+// the number of the last of them; if there is none, n.
+func (b *eventBuffer) after(n int64, batch []sentEvent) (_ []sentEvent, last int64) {
+	size := 0
+	for next := max(n+1, b.first()); next <= b.last; next++ {
+		e := b.events[next-b.first()]
+		size += e.size()
+		if size > maxWrite && len(batch) > 0 {
+			break
+		}
+		batch = append(batch, e)
+		n = next
 	}
-	for s.settled < through {
-		e := s.events[s.settled+1-s.first()]
-		isKept := keep > 0 && s.kept.take(e.size()+eventOverhead)
-		if !isKept && s.keptBytes > 0 {
-			s.dropOldest()
+	return batch, n
+}
+
+// hasAllAfter reports whether no event after number n is lost, progress aside.
+func (b *eventBuffer) hasAllAfter(n int64) bool { return b.lostThrough <= n && n <= b.last }
+
+// settle ends the use of the events up to number through. It keeps them if the client may
+// come back. If all streams together keep too much, the oldest events of this one go.
+// The newest one is kept even if it alone has more bytes than the stream keeps: a client that
+// comes back at once gets a large answer. Events after number free do not go because of
+// what this stream keeps: a response has not written them.
+func (b *eventBuffer) settle(through, free int64, mayComeBack bool) {
+	keep := 0
+	if mayComeBack {
+		keep = b.keep
+	}
+	for b.settled < through {
+		e := b.events[b.settled+1-b.first()]
+		isKept := keep > 0 && b.kept.take(e.size()+eventOverhead)
+		if !isKept && b.keptBytes > 0 {
+			b.dropOldest()
 			continue
 		}
-		s.settled++
-		s.inUse -= e.size()
-		s.used.give(s.counted(e))
+		b.settled++
+		b.inUse -= e.size()
+		b.release(e)
 		if isKept {
-			s.keptBytes += e.size() + eventOverhead
+			b.keptBytes += e.size() + eventOverhead
 		} else {
-			s.remove() // it is the oldest one, because nothing is kept
+			b.remove() // it is the oldest one, because nothing is kept
 		}
 	}
-	for s.keptBytes > keep && (keep == 0 || s.first() < s.settled) {
-		if f := s.follower; f != nil && s.first() > f.position-int64(len(f.batch)) {
-			return // the follower has not written it, and settles again when it has, or goes
-		}
-		s.dropOldest()
+	for b.keptBytes > keep && (keep == 0 || b.first() < b.settled) && b.first() <= free {
+		b.dropOldest()
 	}
 }
 
-// dropOldest drops the oldest event that is kept. The caller holds mu.
-func (s *Stream) dropOldest() {
-	size := s.events[0].size() + eventOverhead
-	s.keptBytes -= size
-	s.kept.give(size)
-	s.remove()
+// dropOldest drops the oldest event that is kept.
+func (b *eventBuffer) dropOldest() {
+	size := b.events[0].size() + eventOverhead
+	b.keptBytes -= size
+	b.kept.give(size)
+	b.remove()
 }
 
-// remove takes the oldest event out of the stream. The caller holds mu.
-func (s *Stream) remove() {
-	if !s.events[0].isProgress() {
-		s.lostThrough = s.first()
+// remove takes the oldest event out of the buffer.
+func (b *eventBuffer) remove() {
+	if !b.events[0].isProgress() {
+		b.lostThrough = b.first()
 	}
-	s.events[0] = sentEvent{}
-	s.events = s.events[1:]
-	if len(s.events) == 0 {
-		s.events = nil
+	b.events[0] = sentEvent{}
+	b.events = b.events[1:]
+	if len(b.events) == 0 {
+		b.events = nil
 	}
+}
+
+// settle gives back the bytes in use of all events that are written, and of all events if
+// nobody follows. A follower settles again when it has written more, or goes. The caller
+// holds mu.
+func (s *Stream) settle() {
+	through, free := s.buffer.written, s.buffer.last
+	if s.state == left || s.state == lost {
+		through = s.buffer.last
+	}
+	if s.follower != nil {
+		free = s.follower.written()
+	}
+	s.buffer.settle(through, free, s.state != lost && !s.isForgotten)
 }
 
 // noteQuestion notes a request of the server, and forgets those that are answered. The
