@@ -295,21 +295,10 @@ func (s *Stream) attachAt(w http.ResponseWriter, from int64, isNew bool) *follow
 	s.follower, s.state = f, followed
 	if other != nil {
 		s.farewell = nil // which is for the other one
-		s.limitWrite(other, 0)
+		other.hurry()
 	}
 	s.signal() // so that the other follower ends
 	return f
-}
-
-// limitWrite sets the deadline for what a follower has taken: size bytes. If another one has
-// displaced it, it has a second: its client may have stopped reading, and the bytes are not
-// counted any more. The caller holds mu.
-func (s *Stream) limitWrite(f *follower, size int) {
-	if s.follower == f {
-		extendDeadline(f.w, size)
-	} else {
-		_ = http.NewResponseController(f.w).SetWriteDeadline(time.Now().Add(time.Second)) // some writers cannot
-	}
 }
 
 func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt(n, 10) }
@@ -458,13 +447,7 @@ func newEventWriter(w http.ResponseWriter) *eventWriter {
 // deadline: HTTP/2 would reset the stream when the deadline passes, and the WriteTimeout of
 // the server must not end the stream.
 func (out *eventWriter) write(text []byte, s *Stream, f *follower) error {
-	size := len(text)
-	for _, e := range f.batch {
-		size += e.size()
-	}
-	s.mu.Lock()
-	s.limitWrite(f, size)
-	s.mu.Unlock()
+	s.limitWrite(text, f)
 	defer out.rc.SetWriteDeadline(time.Time{})
 	number := f.written()
 	for _, e := range f.batch {
@@ -473,19 +456,15 @@ func (out *eventWriter) write(text []byte, s *Stream, f *follower) error {
 		if s.hasIDs() {
 			event.ID = s.eventID(number)
 		}
-		if e.size() <= maxCopied {
-			event.Data = e.text
-			text = event.Append(text)
-			continue
-		}
-		// A large one is not copied: many responses may write it, one after another.
-		text = append(bytes.TrimSuffix(event.Append(text), []byte("\n")), "data: "...)
-		for _, part := range append([][]byte{text}, e.parts()...) {
-			if _, err := out.w.Write(part); err != nil {
+		if e.size() > maxCopied {
+			var err error
+			if text, err = out.writeLarge(event.Append(text), e); err != nil {
 				return err
 			}
+			continue
 		}
-		text = append(text[:0], "\n\n"...)
+		event.Data = e.text
+		text = event.Append(text)
 	}
 	if _, err := out.w.Write(text); err != nil {
 		return err
@@ -2356,6 +2335,28 @@ func extendDeadline(w http.ResponseWriter, size int) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait)) // some writers cannot
 }
 
+// limitWrite sets the deadline for a write of text, and of what a follower has taken.
+func (s *Stream) limitWrite(text []byte, f *follower) {
+	size := len(text)
+	for _, e := range f.batch {
+		size += e.size()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.follower == f {
+		extendDeadline(f.w, size)
+	} else {
+		f.hurry()
+	}
+}
+
+// hurry gives a second to a follower that another one has displaced: its client may have
+// stopped reading, and its bytes are not counted any more. The caller holds the mutex of the
+// stream.
+func (f *follower) hurry() {
+	_ = http.NewResponseController(f.w).SetWriteDeadline(time.Now().Add(time.Second)) // some writers cannot
+}
+
 // clearDeadlines removes the deadlines that net/http has set: a ReadTimeout would look like
 // a client that has gone.
 func clearDeadlines(w http.ResponseWriter) {
@@ -2829,6 +2830,19 @@ func (s *Stream) settle() {
 		free = s.follower.written()
 	}
 	s.buffer.settle(through, free, s.state != lost && !s.isForgotten)
+}
+
+// writeLarge writes text, which ends with an event that has no data yet, and then the data. It
+// returns what is to be written next. The data is not copied: many responses may write it,
+// one after another.
+func (out *eventWriter) writeLarge(text []byte, e sentEvent) (next []byte, err error) {
+	text = append(bytes.TrimSuffix(text, []byte("\n")), "data: "...)
+	for _, part := range append([][]byte{text}, e.parts()...) {
+		if _, err := out.w.Write(part); err != nil {
+			return nil, err
+		}
+	}
+	return append(text[:0], "\n\n"...), nil
 }
 
 // noteQuestion notes a request of the server, and forgets those that are answered. The
