@@ -20,7 +20,7 @@ package main
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 650 lines.
+// HTTP clients": 573 lines.
 //
 // To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
@@ -39,7 +39,7 @@ package main
 //	The client   reading events; SSEDialer; POSTs, HTTPError, redirects, WithHeader, which both
 //	             clients share
 //	Bounds and   Guard: what is checked before every handler of HTTP; bodies; Accept; the
-//	protection   counters, and what is counted; what a stream keeps; the sweep
+//	protection   counters, and what is counted; what a stream keeps; large events; the sweep
 //
 // The words of this file and of http.go:
 //
@@ -151,14 +151,6 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 
 // ---- Streams ----
 
-const (
-	maxUnwritten = 8 << 10         // bytes of a stream that its response has not written, before a sender waits; one event may have more
-	maxWrite     = 8 << 10         // bytes of one write; one event may have more
-	maxCopied    = 64 << 10        // bytes of a result that may be copied into the text of its message
-	keepEnded    = 5 * time.Minute // how long the events of a stream that has ended are kept, or up to a minute longer
-	maxEnded     = 20_000          // streams that have ended and are kept: what a server with 60 streams a second needs; 10 MB
-)
-
 // Stream is a sequence of events, such as those of the response to one POST. Its buffer has
 // the events that are not written yet. If the client may come back, it also keeps the newest
 // of those that are written. A response follows the stream: see follower.
@@ -210,17 +202,6 @@ const (
 	lost                        // no client can get what is sent
 )
 
-// follower is a response that follows a stream. The mutex of the stream guards its position.
-type follower struct {
-	opening  []byte              // what the response begins with
-	w        http.ResponseWriter // of the response
-	position int64               // number of the last event that it has taken
-	batch    []sentEvent         // what it writes
-}
-
-// written returns the number of the last event before the batch.
-func (f *follower) written() int64 { return f.position - int64(len(f.batch)) }
-
 // sentEvent is an event in a stream.
 type sentEvent struct {
 	text     []byte          // its data
@@ -228,248 +209,6 @@ type sentEvent struct {
 	method   string          // of the message; "": it is an answer, or no message
 	question ID              // of a request of the server; zero: it is none
 	isResult bool            // the message is a response with a result
-}
-
-// newSentEvent returns the event with a message.
-func newSentEvent(m *Message) sentEvent {
-	e := sentEvent{method: m.Method, isResult: m.Result != nil}
-	if m.Kind() == Request {
-		e.question = m.ID
-	}
-	if len(m.Result) <= maxCopied {
-		e.text = m.append(nil)
-		return e
-	}
-	e.text = append(m.appendStart(nil), `,"result":`...)
-	e.result = m.Result
-	if bytes.ContainsAny(e.result, "\r\n") { // an event must be one line
-		e.result = appendLine(nil, e.result)
-	}
-	return e
-}
-
-func (e sentEvent) isProgress() bool { return e.method == "notifications/progress" }
-
-func (e sentEvent) size() int { return len(e.text) + len(e.result) + len("}") }
-
-// parts returns the data of the event.
-func (e sentEvent) parts() [][]byte {
-	if e.result == nil {
-		return [][]byte{e.text}
-	}
-	return [][]byte{e.text, e.result, []byte("}")}
-}
-
-// ---- Following a stream ----
-
-// attach makes a follower, which takes the place of another one. It begins after the event
-// with the id after. If after is "", it begins with the first event that no response has
-// written. If the stream has no such event, or what follows that event is not kept any more,
-// attach returns an error. Only serveFollower detaches the follower.
-func (s *Stream) attach(w http.ResponseWriter, after string) (*follower, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	from := s.buffer.written
-	if s.follower != nil {
-		from = s.follower.position // it is writing what is before that
-	}
-	if after != "" {
-		var err error
-		if from, err = s.position(after); err != nil {
-			return nil, err
-		}
-	}
-	return s.attachAt(w, from, after == ""), nil
-}
-
-// attachAt makes a follower that begins after an event. If the client names no event, and
-// the revision has it, the response begins with an id. 2025-11-25
-// basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an
-// SSE event consisting of an event ID and an empty data field". The caller holds mu.
-func (s *Stream) attachAt(w http.ResponseWriter, from int64, isNew bool) *follower {
-	f := &follower{w: w, position: from}
-	if isNew && s.polls() {
-		f.opening = Event{ID: s.eventID(from), Data: []byte{}}.Append(nil)
-	}
-	other := s.follower
-	s.follower, s.state = f, followed
-	if other != nil {
-		s.farewell = nil // which is for the other one
-		other.hurry()
-	}
-	s.signal() // so that the other follower ends
-	return f
-}
-
-func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt(n, 10) }
-
-// isResumable reports whether a client may come back for what it has not read. It may if it
-// knows the id of an event.
-func (s *Stream) isResumable() bool {
-	return s.hasIDs() && !s.isForgotten && (s.prime || s.buffer.last > 0)
-}
-
-// hasIDs reports whether events have ids. They have none if no event is kept.
-func (s *Stream) hasIDs() bool { return s.buffer.keep > 0 }
-
-// position returns the number of the event with an id, if the client may continue after it.
-// The caller holds mu.
-func (s *Stream) position(id string) (number int64, err error) {
-	text, _ := strings.CutPrefix(id, s.id+"/")
-	number, _ = strconv.ParseInt(text, 10, 64)
-	switch {
-	case id != s.eventID(number), !s.isResumable():
-		return 0, errNotKept
-	case number == 0 && !s.prime: // no response has had such an id
-		return 0, errNotKept
-	case !s.buffer.hasAllAfter(number):
-		return 0, errNotKept
-	}
-	return number, nil
-}
-
-// serveFollower writes what the follower takes to its response, until there is nothing
-// more to take. When the client has gone, nothing more is written: the modern era
-// forbids it.
-func (s *Stream) serveFollower(f *follower, r *http.Request) {
-	defer s.detach(f)
-	response := newEventWriter(f.w)
-	defer extendDeadline(f.w, 0) // net/http writes the end of the response
-	text := f.opening
-	hasWritten := false
-	for {
-		farewell, changed, over := s.nextEvents(f)
-		if r.Context().Err() != nil {
-			return
-		}
-		text = append(text, farewell...)
-		if !hasWritten && len(text)+len(f.batch) == 0 {
-			text = []byte(":\n\n") // a proxy may hold the header back until the first byte of the body comes
-		}
-		hasWritten = true
-		if len(text)+len(f.batch) > 0 && response.write(text, s, f) != nil || over {
-			return
-		}
-		text = nil
-		if changed == nil { // it has taken something, and there may be more
-			continue
-		}
-		var silence <-chan time.Time
-		if s.keepAlive > 0 {
-			silence = time.After(s.keepAlive)
-		}
-		select {
-		case <-changed:
-		case <-r.Context().Done():
-		case <-silence:
-			text = []byte(": keep-alive\n\n")
-		}
-	}
-}
-
-// nextEvents gives a follower what it writes next. The call means that the last batch is
-// written. It returns one of three things: a batch in f.batch; or changed, which is closed
-// when there may be more; or over, and farewell is the last event to write.
-func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct{}, over bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(f.batch)
-	f.batch = f.batch[:0]
-	if s.follower != f {
-		return nil, nil, true
-	}
-	if s.buffer.written < f.position {
-		s.buffer.written = f.position
-		s.settle()
-		s.signal() // a sender may wait
-	}
-	f.batch, f.position = s.buffer.after(f.position, f.batch)
-	switch {
-	case len(f.batch) > 0:
-		return nil, nil, false
-	case s.farewell != nil, !s.endTime.IsZero():
-		return s.farewell, nil, true
-	}
-	return nil, s.whenChanged(), false
-}
-
-// detach notes that a follower has gone. If the client cannot come back, the stream is lost.
-func (s *Stream) detach(f *follower) {
-	s.mu.Lock()
-	if s.follower == f {
-		s.follower, s.farewell = nil, nil
-		s.state = lost
-		if s.isResumable() {
-			s.state = left
-		}
-		s.settle()
-		s.signal()
-	}
-	isLost := s.state == lost
-	s.mu.Unlock()
-	if isLost {
-		s.failQuestions()
-	}
-}
-
-// abandon drops what was sent on a stream that no response follows.
-func (s *Stream) abandon() {
-	s.mu.Lock()
-	s.state = lost
-	s.settle()
-	s.signal()
-	s.mu.Unlock()
-	s.failQuestions()
-}
-
-// eventWriter writes an event stream as the body of a response.
-type eventWriter struct {
-	w  http.ResponseWriter
-	rc *http.ResponseController // sees through wrappers that have an Unwrap method
-}
-
-// newEventWriter begins a response whose body is events. It writes the status, so that
-// middleware can log it. Nothing between server and client may hold events back: 2026-07-28
-// basic/transports/streamable-http#receiving-messages asks for X-Accel-Buffering.
-func newEventWriter(w http.ResponseWriter) *eventWriter {
-	header := w.Header()
-	header.Set("Content-Type", "text/event-stream")
-	header.Set("Cache-Control", "no-cache")
-	header.Set("X-Accel-Buffering", "no")
-	w.WriteHeader(http.StatusOK)
-	out := &eventWriter{w, http.NewResponseController(w)}
-	// A ReadTimeout of the server would look like a client that has gone.
-	_ = out.rc.SetReadDeadline(time.Time{})
-	return out
-}
-
-// write writes text, and then what a follower has taken. Between two writes there is no
-// deadline: HTTP/2 would reset the stream when the deadline passes, and the WriteTimeout of
-// the server must not end the stream.
-func (out *eventWriter) write(text []byte, s *Stream, f *follower) error {
-	s.limitWrite(text, f)
-	defer out.rc.SetWriteDeadline(time.Time{})
-	number := f.written()
-	for _, e := range f.batch {
-		number++
-		event := Event{Type: s.eventType}
-		if s.hasIDs() {
-			event.ID = s.eventID(number)
-		}
-		if e.size() > maxCopied {
-			var err error
-			if text, err = out.writeLarge(event.Append(text), e); err != nil {
-				return err
-			}
-			continue
-		}
-		event.Data = e.text
-		text = event.Append(text)
-	}
-	if _, err := out.w.Write(text); err != nil {
-		return err
-	}
-	return out.rc.Flush()
 }
 
 // ---- Sending on a stream ----
@@ -564,23 +303,157 @@ func (s *Stream) end() {
 	s.enlist()
 }
 
-// enlist tells the table of sessions that a stream has ended, if a response had begun.
-func (s *Stream) enlist() {
-	s.mu.Lock()
-	isOver := s.state != fresh && !s.endTime.IsZero()
-	s.mu.Unlock()
-	if isOver && s.session != nil {
-		s.session.table.enlistEnded(s)
+// whenChanged returns a channel that is closed when something has changed. The caller holds
+// mu.
+func (s *Stream) whenChanged() <-chan struct{} {
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return s.changed
+}
+
+// signal wakes the goroutines that wait for a change. The caller holds mu.
+func (s *Stream) signal() {
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
 	}
 }
 
-// forget drops all events of the stream that are written. Nobody can continue it any more.
-func (s *Stream) forget() {
+// ---- Following a stream ----
+
+// follower is a response that follows a stream. The mutex of the stream guards its position.
+type follower struct {
+	opening  []byte              // what the response begins with
+	w        http.ResponseWriter // of the response
+	position int64               // number of the last event that it has taken
+	batch    []sentEvent         // what it writes
+}
+
+// written returns the number of the last event before the batch.
+func (f *follower) written() int64 { return f.position - int64(len(f.batch)) }
+
+// serveFollower writes what the follower takes to its response, until there is nothing
+// more to take. When the client has gone, nothing more is written: the modern era
+// forbids it.
+func (s *Stream) serveFollower(f *follower, r *http.Request) {
+	defer s.detach(f)
+	response := newEventWriter(f.w)
+	defer extendDeadline(f.w, 0) // net/http writes the end of the response
+	text := f.opening
+	hasWritten := false
+	for {
+		farewell, changed, over := s.nextEvents(f)
+		if r.Context().Err() != nil {
+			return
+		}
+		text = append(text, farewell...)
+		if !hasWritten && len(text)+len(f.batch) == 0 {
+			text = []byte(":\n\n") // a proxy may hold the header back until the first byte of the body comes
+		}
+		hasWritten = true
+		if len(text)+len(f.batch) > 0 && response.write(text, s, f) != nil || over {
+			return
+		}
+		text = nil
+		if changed == nil { // it has taken something, and there may be more
+			continue
+		}
+		var silence <-chan time.Time
+		if s.keepAlive > 0 {
+			silence = time.After(s.keepAlive)
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+		case <-silence:
+			text = []byte(": keep-alive\n\n")
+		}
+	}
+}
+
+// nextEvents gives a follower what it writes next. The call means that the last batch is
+// written. It returns one of three things: a batch in f.batch; or changed, which is closed
+// when there may be more; or over, and farewell is the last event to write.
+func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.isForgotten = true
-	s.settle()
+	clear(f.batch)
+	f.batch = f.batch[:0]
+	if s.follower != f {
+		return nil, nil, true
+	}
+	if s.buffer.written < f.position {
+		s.buffer.written = f.position
+		s.settle()
+		s.signal() // a sender may wait
+	}
+	f.batch, f.position = s.buffer.after(f.position, f.batch)
+	switch {
+	case len(f.batch) > 0:
+		return nil, nil, false
+	case s.farewell != nil, !s.endTime.IsZero():
+		return s.farewell, nil, true
+	}
+	return nil, s.whenChanged(), false
 }
+
+// eventWriter writes an event stream as the body of a response.
+type eventWriter struct {
+	w  http.ResponseWriter
+	rc *http.ResponseController // sees through wrappers that have an Unwrap method
+}
+
+// newEventWriter begins a response whose body is events. It writes the status, so that
+// middleware can log it. Nothing between server and client may hold events back: 2026-07-28
+// basic/transports/streamable-http#receiving-messages asks for X-Accel-Buffering.
+func newEventWriter(w http.ResponseWriter) *eventWriter {
+	header := w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-cache")
+	header.Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	out := &eventWriter{w, http.NewResponseController(w)}
+	// A ReadTimeout of the server would look like a client that has gone.
+	_ = out.rc.SetReadDeadline(time.Time{})
+	return out
+}
+
+// write writes text, and then what a follower has taken. Between two writes there is no
+// deadline: HTTP/2 would reset the stream when the deadline passes, and the WriteTimeout of
+// the server must not end the stream.
+func (out *eventWriter) write(text []byte, s *Stream, f *follower) error {
+	s.limitWrite(text, f)
+	defer out.rc.SetWriteDeadline(time.Time{})
+	number := f.written()
+	for _, e := range f.batch {
+		number++
+		event := Event{Type: s.eventType}
+		if s.hasIDs() {
+			event.ID = s.eventID(number)
+		}
+		if e.size() > maxCopied {
+			var err error
+			if text, err = out.writeLarge(event.Append(text), e); err != nil {
+				return err
+			}
+			continue
+		}
+		event.Data = e.text
+		text = event.Append(text)
+	}
+	if _, err := out.w.Write(text); err != nil {
+		return err
+	}
+	return out.rc.Flush()
+}
+
+// hasIDs reports whether events have ids. They have none if no event is kept.
+func (s *Stream) hasIDs() bool { return s.buffer.keep > 0 }
+
+func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt(n, 10) }
+
+// ---- A cut, and the response that comes next ----
 
 // disconnect ends the response that follows the stream when it has written all events. The
 // client is told to come back after retry. The stream goes on. Only 2025-11-25 has this,
@@ -600,21 +473,102 @@ func (s *Stream) disconnect(retry time.Duration) {
 // for the rest.
 func (s *Stream) polls() bool { return s.prime && s.hasIDs() }
 
-// whenChanged returns a channel that is closed when something has changed. The caller holds
-// mu.
-func (s *Stream) whenChanged() <-chan struct{} {
-	if s.changed == nil {
-		s.changed = make(chan struct{})
+// detach notes that a follower has gone. If the client cannot come back, the stream is lost.
+func (s *Stream) detach(f *follower) {
+	s.mu.Lock()
+	if s.follower == f {
+		s.follower, s.farewell = nil, nil
+		s.state = lost
+		if s.isResumable() {
+			s.state = left
+		}
+		s.settle()
+		s.signal()
 	}
-	return s.changed
+	isLost := s.state == lost
+	s.mu.Unlock()
+	if isLost {
+		s.failQuestions()
+	}
 }
 
-// signal wakes the goroutines that wait for a change. The caller holds mu.
-func (s *Stream) signal() {
-	if s.changed != nil {
-		close(s.changed)
-		s.changed = nil
+// abandon drops what was sent on a stream that no response follows.
+func (s *Stream) abandon() {
+	s.mu.Lock()
+	s.state = lost
+	s.settle()
+	s.signal()
+	s.mu.Unlock()
+	s.failQuestions()
+}
+
+// isResumable reports whether a client may come back for what it has not read. It may if it
+// knows the id of an event.
+func (s *Stream) isResumable() bool {
+	return s.hasIDs() && !s.isForgotten && (s.prime || s.buffer.last > 0)
+}
+
+// attach makes a follower, which takes the place of another one. It begins after the event
+// with the id after. If after is "", it begins with the first event that no response has
+// written. If the stream has no such event, or what follows that event is not kept any more,
+// attach returns an error. Only serveFollower detaches the follower.
+func (s *Stream) attach(w http.ResponseWriter, after string) (*follower, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from := s.buffer.written
+	if s.follower != nil {
+		from = s.follower.position // it is writing what is before that
 	}
+	if after != "" {
+		var err error
+		if from, err = s.position(after); err != nil {
+			return nil, err
+		}
+	}
+	return s.attachAt(w, from, after == ""), nil
+}
+
+// position returns the number of the event with an id, if the client may continue after it.
+// The caller holds mu.
+func (s *Stream) position(id string) (number int64, err error) {
+	text, _ := strings.CutPrefix(id, s.id+"/")
+	number, _ = strconv.ParseInt(text, 10, 64)
+	switch {
+	case id != s.eventID(number), !s.isResumable():
+		return 0, errNotKept
+	case number == 0 && !s.prime: // no response has had such an id
+		return 0, errNotKept
+	case !s.buffer.hasAllAfter(number):
+		return 0, errNotKept
+	}
+	return number, nil
+}
+
+// attachAt makes a follower that begins after an event. If the client names no event, and
+// the revision has it, the response begins with an id. 2025-11-25
+// basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an
+// SSE event consisting of an event ID and an empty data field". The caller holds mu.
+func (s *Stream) attachAt(w http.ResponseWriter, from int64, isNew bool) *follower {
+	f := &follower{w: w, position: from}
+	if isNew && s.polls() {
+		f.opening = Event{ID: s.eventID(from), Data: []byte{}}.Append(nil)
+	}
+	other := s.follower
+	s.follower, s.state = f, followed
+	if other != nil {
+		s.farewell = nil // which is for the other one
+		other.hurry()
+	}
+	s.signal() // so that the other follower ends
+	return f
+}
+
+// forget drops all events of the stream that are written. Nobody can continue it any more.
+func (s *Stream) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.isForgotten = true
+	s.settle()
 }
 
 // ---- Sessions: what a legacy server remembers about its HTTP clients ----
@@ -814,6 +768,16 @@ func (s *Session) addStream(stream *Stream) {
 		s.streams = map[string]*Stream{}
 	}
 	s.streams[stream.id] = stream
+}
+
+// enlist tells the table of sessions that a stream has ended, if a response had begun.
+func (s *Stream) enlist() {
+	s.mu.Lock()
+	isOver := s.state != fresh && !s.endTime.IsZero()
+	s.mu.Unlock()
+	if isOver && s.session != nil {
+		s.session.table.enlistEnded(s)
+	}
 }
 
 // enlistEnded notes that the stream of a POST has ended. A client may come back for it, so it
@@ -2689,9 +2653,17 @@ const (
 	minSilence = time.Minute
 
 	sweepEvery = 30 * time.Second
+
+	keepEnded = 5 * time.Minute // how long the events of a stream that has ended are kept, or up to a minute longer
+	maxEnded  = 20_000          // streams that have ended and are kept: what a server with 60 streams a second needs; 10 MB
 )
 
 // ---- What a stream keeps ----
+
+const (
+	maxUnwritten = 8 << 10 // bytes of a stream that its response has not written, before a sender waits; one event may have more
+	maxWrite     = 8 << 10 // bytes of one write; one event may have more
+)
 
 // eventBuffer is what a stream has of its events: those that no response has written, and the
 // newest of the others. It counts their bytes. The mutex of the Stream guards it.
@@ -2832,18 +2804,9 @@ func (s *Stream) settle() {
 	s.buffer.settle(through, free, s.state != lost && !s.isForgotten)
 }
 
-// writeLarge writes text, which ends with an event that has no data yet, and then the data. It
-// returns what is to be written next. The data is not copied: many responses may write it,
-// one after another.
-func (out *eventWriter) writeLarge(text []byte, e sentEvent) (next []byte, err error) {
-	text = append(bytes.TrimSuffix(text, []byte("\n")), "data: "...)
-	for _, part := range append([][]byte{text}, e.parts()...) {
-		if _, err := out.w.Write(part); err != nil {
-			return nil, err
-		}
-	}
-	return append(text[:0], "\n\n"...), nil
-}
+func (e sentEvent) isProgress() bool { return e.method == "notifications/progress" }
+
+func (e sentEvent) size() int { return len(e.text) + len(e.result) + len("}") }
 
 // noteQuestion notes a request of the server, and forgets those that are answered. The
 // caller holds mu.
@@ -2866,6 +2829,50 @@ func (s *Stream) failQuestions() {
 	for _, id := range asked {
 		s.session.fail(id, errNobody)
 	}
+}
+
+// ---- Large events, which are not copied ----
+
+// maxCopied is how many bytes of a result may be copied into the text of its message.
+const maxCopied = 64 << 10
+
+// newSentEvent returns the event with a message.
+func newSentEvent(m *Message) sentEvent {
+	e := sentEvent{method: m.Method, isResult: m.Result != nil}
+	if m.Kind() == Request {
+		e.question = m.ID
+	}
+	if len(m.Result) <= maxCopied {
+		e.text = m.append(nil)
+		return e
+	}
+	e.text = append(m.appendStart(nil), `,"result":`...)
+	e.result = m.Result
+	if bytes.ContainsAny(e.result, "\r\n") { // an event must be one line
+		e.result = appendLine(nil, e.result)
+	}
+	return e
+}
+
+// parts returns the data of the event.
+func (e sentEvent) parts() [][]byte {
+	if e.result == nil {
+		return [][]byte{e.text}
+	}
+	return [][]byte{e.text, e.result, []byte("}")}
+}
+
+// writeLarge writes text, which ends with an event that has no data yet, and then the data. It
+// returns what is to be written next. The data is not copied: many responses may write it,
+// one after another.
+func (out *eventWriter) writeLarge(text []byte, e sentEvent) (next []byte, err error) {
+	text = append(bytes.TrimSuffix(text, []byte("\n")), "data: "...)
+	for _, part := range append([][]byte{text}, e.parts()...) {
+		if _, err := out.w.Write(part); err != nil {
+			return nil, err
+		}
+	}
+	return append(text[:0], "\n\n"...), nil
 }
 
 // ---- The sweep ----
