@@ -20,14 +20,14 @@ package main
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 573 lines.
+// HTTP clients": 592 lines.
 //
 // To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
 // How a message of the server reaches its client, in both transports:
 //
 //	goroutine of the handlers                      goroutine of ServeHTTP
-//	Handler ──► Stream.push ──► the events ──────► follower: a position in the events
+//	Handler ──► Stream.push ──► the buffer ──────► follower: a position in the events
 //	            waits while 8 KiB are unwritten    take, write, take, …
 //	                            │
 //	                            └ the newest are kept, for a GET with Last-Event-ID
@@ -46,6 +46,7 @@ package main
 //	response   the HTTP response, and not the JSON-RPC response that is in it
 //	answer     as in jsonrpc.go: what an HTTP response carries to answer a request or a batch
 //	stream     a sequence of events with numbers; one response carries it, and after a cut the next one
+//	buffer     the events that a stream has: those that are not written, and the newest of the others
 //	follower   the response that carries a stream at this time
 //	kept       a client that comes back can still get it
 //	in use     its bytes are counted: a body, or an event that is not written
@@ -151,9 +152,19 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 
 // ---- Streams ----
 
-// Stream is a sequence of events, such as those of the response to one POST. Its buffer has
-// the events that are not written yet. If the client may come back, it also keeps the newest
-// of those that are written. A response follows the stream: see follower.
+// Stream is a sequence of events, such as those of the response to one POST. A follower is
+// the response that carries the stream at this time. The life of an event:
+//
+//	push         A sender adds the event to the buffer. It gets the next number; the first one is 1.
+//	nextEvents   The follower takes the event. Its position is now the number of this event.
+//	write        The follower writes the event. When it takes again, that is written.
+//	settle       The buffer keeps what is written, if the client may come back, or drops it.
+//	detach       The response is over. Events that are not written wait for the next response.
+//	attach       The next response follows the stream. It begins after an event that the client names.
+//
+// A sender waits while 8 KiB are unwritten, and a response follows or has yet to begin. So a
+// client that reads slowly slows down its own stream alone. A sender does not wait for a
+// client that has gone.
 //
 // The states of a stream:
 //
@@ -166,16 +177,14 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 //	  |                 +--> lost: the client cannot come back
 //	  +--> lost: the answer goes out as JSON, or the client has gone
 //
-// In the state lost nothing can be sent. A sender waits while 8 KiB are unwritten, and a
-// response follows or has yet to begin. So a client that reads slowly slows down its own
-// stream alone. A sender does not wait for a client that has gone.
+// In the state lost nothing can be sent. A standalone stream begins in this state, and leaves
+// it when a GET follows it.
 //
-// An event has a number; the first one is 1. The id of an event is that of its stream, a
-// slash, and its number. The number 0 stands for the beginning of the stream. A client may
-// continue after any event, as long as nothing that follows it is lost, except progress:
-// the answer comes last, and says more.
+// The id of an event is that of its stream, a slash, and its number. The number 0 stands for
+// the beginning of the stream. A client may continue after any event, as long as nothing that
+// follows it is lost, except progress: the answer comes last, and says more.
 type Stream struct {
-	id        string        // "": it is fresh
+	id        string        // "": no client can continue it, or not yet
 	eventType string        // of its events; "": message, which need not be written
 	prime     bool          // 2025-11-25: a response begins with an id, and may end before its stream
 	keepAlive time.Duration // how long a response may be silent before a comment is written; 0: for ever
@@ -184,13 +193,13 @@ type Stream struct {
 
 	mu          sync.Mutex // guards the fields below
 	state       streamState
-	buffer      eventBuffer
-	endTime     time.Time // zero: it has not ended
-	isForgotten bool      // nobody can continue it any more
-	asked       []ID      // questions that were sent here; those that are answered may be among them
-	farewell    []byte    // the last event of a response that ends before its stream; nil: it does not
-	follower    *follower // nil: nobody follows
-	changed     chan struct{}
+	buffer      eventBuffer   // see "What a stream keeps"
+	endTime     time.Time     // zero: it has not ended
+	isForgotten bool          // nobody can continue it any more
+	asked       []ID          // questions that were sent here; those that are answered may be among them
+	farewell    []byte        // the last event of a response that ends before its stream; nil: it does not
+	follower    *follower     // nil: nobody follows
+	changed     chan struct{} // closed by signal; nil: nobody waits
 }
 
 type streamState int
@@ -240,7 +249,8 @@ func (s *Stream) sendAnswer(m *Message) *Error {
 	return m.Error
 }
 
-// push adds an event. Its bytes are in use from now on, also while the sender waits.
+// push adds an event. Its bytes are in use from now on, also while the sender waits. If there
+// is no room for them, push returns errNoMemory.
 func (s *Stream) push(ctx context.Context, e sentEvent) error {
 	if !s.buffer.reserve(e) {
 		return errNoMemory
@@ -252,7 +262,7 @@ func (s *Stream) push(ctx context.Context, e sentEvent) error {
 	return err
 }
 
-// pushReserved adds an event as soon as tryPush does.
+// pushReserved adds an event whose bytes are in use. It waits until tryPush need not wait.
 func (s *Stream) pushReserved(ctx context.Context, e sentEvent) error {
 	for {
 		changed, err := s.tryPush(e)
@@ -267,7 +277,8 @@ func (s *Stream) pushReserved(ctx context.Context, e sentEvent) error {
 	}
 }
 
-// tryPush adds an event, unless the sender has to wait until changed is closed.
+// tryPush adds an event. If the sender has to wait, tryPush adds nothing, and returns changed,
+// which is closed when the sender is to try again.
 func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,10 +293,10 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	}
 	s.noteQuestion(e.question)
 	s.buffer.add(e)
-	if s.state == left {
+	if s.state == left { // nobody writes it before the client comes back
 		s.settle()
 	}
-	if !isAnswer || s.state == followed { // an answer that may go out as JSON waits for the end
+	if !isAnswer || s.state == followed { // while the stream is fresh, an answer may go out as JSON: that waits for the end
 		s.signal()
 	}
 	return nil, nil
@@ -322,20 +333,22 @@ func (s *Stream) signal() {
 
 // ---- Following a stream ----
 
-// follower is a response that follows a stream. The mutex of the stream guards its position.
+// follower is a response that follows a stream. Its goroutine is that of ServeHTTP. The mutex
+// of the stream guards position and batch: this goroutine changes them, and others read them.
 type follower struct {
 	opening  []byte              // what the response begins with
 	w        http.ResponseWriter // of the response
 	position int64               // number of the last event that it has taken
-	batch    []sentEvent         // what it writes
+	batch    []sentEvent         // the events that it writes; the last one is that at position
 }
 
-// written returns the number of the last event before the batch.
+// written returns the number of the last event before the batch: it need not be written any
+// more.
 func (f *follower) written() int64 { return f.position - int64(len(f.batch)) }
 
-// serveFollower writes what the follower takes to its response, until there is nothing
-// more to take. When the client has gone, nothing more is written: the modern era
-// forbids it.
+// serveFollower is the life of a follower: it takes events, writes them, and takes again. If
+// there are none, it waits. It ends with the stream, or when another follower takes its place.
+// When the client has gone, it writes nothing more: the modern era forbids it.
 func (s *Stream) serveFollower(f *follower, r *http.Request) {
 	defer s.detach(f)
 	response := newEventWriter(f.w)
@@ -373,12 +386,15 @@ func (s *Stream) serveFollower(f *follower, r *http.Request) {
 }
 
 // nextEvents gives a follower what it writes next. The call means that the last batch is
-// written. It returns one of three things: a batch in f.batch; or changed, which is closed
-// when there may be more; or over, and farewell is the last event to write.
+// written. There are three cases:
+//
+//   - there are events: they are in f.batch
+//   - there may be events later: changed is closed then
+//   - the follower ends: over is true, and farewell is what it still writes
 func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(f.batch)
+	clear(f.batch) // it is written, and its memory is free
 	f.batch = f.batch[:0]
 	if s.follower != f {
 		return nil, nil, true
@@ -451,12 +467,13 @@ func (out *eventWriter) write(text []byte, s *Stream, f *follower) error {
 // hasIDs reports whether events have ids. They have none if no event is kept.
 func (s *Stream) hasIDs() bool { return s.buffer.keep > 0 }
 
+// eventID returns the id of the event with number n.
 func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt(n, 10) }
 
 // ---- A cut, and the response that comes next ----
 
-// disconnect ends the response that follows the stream when it has written all events. The
-// client is told to come back after retry. The stream goes on. Only 2025-11-25 has this,
+// disconnect cuts the connection on purpose: the follower ends when it has written all events,
+// and tells the client to come back after retry. The stream goes on. Only 2025-11-25 has this,
 // elsewhere disconnect does nothing: basic/transports#sending-messages-to-the-server, "the
 // server MAY close the connection (without terminating the SSE stream) at any time" after
 // an event id has been sent.
@@ -473,10 +490,10 @@ func (s *Stream) disconnect(retry time.Duration) {
 // for the rest.
 func (s *Stream) polls() bool { return s.prime && s.hasIDs() }
 
-// detach notes that a follower has gone. If the client cannot come back, the stream is lost.
+// detach notes that a follower has ended. If the client cannot come back, the stream is lost.
 func (s *Stream) detach(f *follower) {
 	s.mu.Lock()
-	if s.follower == f {
+	if s.follower == f { // otherwise another one has taken its place
 		s.follower, s.farewell = nil, nil
 		s.state = lost
 		if s.isResumable() {
@@ -492,7 +509,7 @@ func (s *Stream) detach(f *follower) {
 	}
 }
 
-// abandon drops what was sent on a stream that no response follows.
+// abandon makes a stream lost that no response will follow. What was sent on it is dropped.
 func (s *Stream) abandon() {
 	s.mu.Lock()
 	s.state = lost
@@ -508,16 +525,17 @@ func (s *Stream) isResumable() bool {
 	return s.hasIDs() && !s.isForgotten && (s.prime || s.buffer.last > 0)
 }
 
-// attach makes a follower, which takes the place of another one. It begins after the event
-// with the id after. If after is "", it begins with the first event that no response has
-// written. If the stream has no such event, or what follows that event is not kept any more,
-// attach returns an error. Only serveFollower detaches the follower.
+// attach lets a new response follow the stream. If another one follows, the new one takes its
+// place. after is the id of the last event that the client has got. If the client may not
+// continue after this event, attach returns an error. If after is "", the response gets what no
+// other one has taken. The caller then calls serveFollower, because nothing else detaches the
+// follower.
 func (s *Stream) attach(w http.ResponseWriter, after string) (*follower, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from := s.buffer.written
 	if s.follower != nil {
-		from = s.follower.position // it is writing what is before that
+		from = s.follower.position // the other one still writes what it has taken
 	}
 	if after != "" {
 		var err error
@@ -544,8 +562,8 @@ func (s *Stream) position(id string) (number int64, err error) {
 	return number, nil
 }
 
-// attachAt makes a follower that begins after an event. If the client names no event, and
-// the revision has it, the response begins with an id. 2025-11-25
+// attachAt makes a follower that begins after the event with the number from. isNew: the client
+// names no event. Then the response begins with an id, if the revision has that. 2025-11-25
 // basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an
 // SSE event consisting of an event ID and an empty data field". The caller holds mu.
 func (s *Stream) attachAt(w http.ResponseWriter, from int64, isNew bool) *follower {
@@ -563,7 +581,8 @@ func (s *Stream) attachAt(w http.ResponseWriter, from int64, isNew bool) *follow
 	return f
 }
 
-// forget drops all events of the stream that are written. Nobody can continue it any more.
+// forget drops all events that are written. No client can continue the stream any more: its
+// session has ended, or does without it.
 func (s *Stream) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -2681,9 +2700,9 @@ type eventBuffer struct {
 
 	inUse     int // bytes of events that are in use
 	keptBytes int // bytes of events that are kept
+	keep      int // keptBytes may be so many; 0: nothing is kept. It does not change when a response has begun
 
-	// The fields below do not change when a response has begun, and need no mutex then.
-	keep      int      // keptBytes may be so many; 0: nothing is kept
+	// The fields below do not change after the first event.
 	used      *counter // counts the bytes in use of all streams
 	kept      *counter // counts the bytes that all streams keep
 	countsAll bool     // small results count, too: those of a batch are written together
@@ -2692,11 +2711,11 @@ type eventBuffer struct {
 // first returns the number of the oldest event that the buffer has.
 func (b *eventBuffer) first() int64 { return b.last - int64(len(b.events)) + 1 }
 
-// reserve counts the bytes of an event that is to be added. It returns false, and counts
-// nothing, if all clients together have too much. The caller need not hold the mutex.
+// reserve counts the bytes of an event that is to be added. If all clients together have too
+// much in use, it returns false, and counts nothing. It needs no mutex.
 func (b *eventBuffer) reserve(e sentEvent) bool { return b.used.take(b.counted(e)) }
 
-// release undoes reserve. The caller need not hold the mutex.
+// release undoes reserve. It needs no mutex.
 func (b *eventBuffer) release(e sentEvent) { b.used.give(b.counted(e)) }
 
 // counted returns how many bytes are counted for an event. An error counts nothing if it is
@@ -2708,7 +2727,7 @@ func (b *eventBuffer) counted(e sentEvent) int {
 	return counted(e.size())
 }
 
-// isFull reports whether an event must wait until others are written.
+// isFull reports whether an event has no room beside those that are in use.
 func (b *eventBuffer) isFull(e sentEvent) bool {
 	return b.inUse > 0 && b.inUse+e.size() > maxUnwritten
 }
@@ -2720,8 +2739,8 @@ func (b *eventBuffer) add(e sentEvent) {
 	b.inUse += e.size()
 }
 
-// after appends the events after number n to batch, as many as one write may have. It returns
-// the number of the last of them; if there is none, n.
+// after appends to batch the events after number n, as many as one write may have. last is the
+// number of the last of them; n, if there is none.
 func (b *eventBuffer) after(n int64, batch []sentEvent) (_ []sentEvent, last int64) {
 	size := 0
 	for next := max(n+1, b.first()); next <= b.last; next++ {
@@ -2736,16 +2755,20 @@ func (b *eventBuffer) after(n int64, batch []sentEvent) (_ []sentEvent, last int
 	return batch, n
 }
 
-// hasAllAfter reports whether no event after number n is lost, progress aside.
+// hasAllAfter reports whether the buffer has all events after number n, progress aside.
 func (b *eventBuffer) hasAllAfter(n int64) bool { return b.lostThrough <= n && n <= b.last }
 
-// settle ends the use of the events up to number through. It keeps them if the client may
-// come back. If all streams together keep too much, the oldest events of this one go.
-// The newest one is kept even if it alone has more bytes than the stream keeps: a client that
-// comes back at once gets a large answer. Events after number free do not go because of
-// what this stream keeps: a response has not written them.
+// settle ends the use of the events up to number through. If the client may come back, they
+// are kept from now on. These go:
+//
+//   - all of them, if the client cannot come back, or nothing is kept
+//   - the oldest ones of this stream, if all streams together keep too much
+//   - the oldest ones, if this stream alone keeps too much. Its newest one stays even if that
+//     one is too much: a client that comes back at once gets a large answer.
+//
+// Events after number free stay for now, because a response is still to write them.
 func (b *eventBuffer) settle(through, free int64, mayComeBack bool) {
-	keep := 0
+	keep := 0 // bytes
 	if mayComeBack {
 		keep = b.keep
 	}
@@ -2790,9 +2813,9 @@ func (b *eventBuffer) remove() {
 	}
 }
 
-// settle gives back the bytes in use of all events that are written, and of all events if
-// nobody follows. A follower settles again when it has written more, or goes. The caller
-// holds mu.
+// settle lets the buffer keep or drop what is written. In the states left and lost, that is all
+// there is, because nobody is to write it. A follower calls settle when it has written more,
+// and when it ends. The caller holds mu.
 func (s *Stream) settle() {
 	through, free := s.buffer.written, s.buffer.last
 	if s.state == left || s.state == lost {
@@ -2806,6 +2829,7 @@ func (s *Stream) settle() {
 
 func (e sentEvent) isProgress() bool { return e.method == "notifications/progress" }
 
+// size returns how many bytes the data of the event has; that may be one too many.
 func (e sentEvent) size() int { return len(e.text) + len(e.result) + len("}") }
 
 // noteQuestion notes a request of the server, and forgets those that are answered. The
