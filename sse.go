@@ -20,7 +20,7 @@ package main
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 592 lines.
+// HTTP clients": 575 lines.
 //
 // To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
@@ -157,7 +157,7 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 //
 //	push         A sender adds the event to the buffer. It gets the next number; the first one is 1.
 //	nextEvents   The follower takes the event. Its position is now the number of this event.
-//	write        The follower writes the event. When it takes again, that is written.
+//	write        The follower writes the event. It counts as written when the follower takes again.
 //	settle       The buffer keeps what is written, if the client may come back, or drops it.
 //	detach       The response is over. Events that are not written wait for the next response.
 //	attach       The next response follows the stream. It begins after an event that the client names.
@@ -296,7 +296,7 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	if s.state == left { // nobody writes it before the client comes back
 		s.settle()
 	}
-	if !isAnswer || s.state == followed { // while the stream is fresh, an answer may go out as JSON: that waits for the end
+	if !isAnswer || s.state == followed { // an answer that may go out as JSON waits for the end
 		s.signal()
 	}
 	return nil, nil
@@ -323,7 +323,8 @@ func (s *Stream) whenChanged() <-chan struct{} {
 	return s.changed
 }
 
-// signal wakes the goroutines that wait for a change. The caller holds mu.
+// signal wakes the goroutines that wait for a change: those of senders, and the one that
+// writes the response. The caller holds mu.
 func (s *Stream) signal() {
 	if s.changed != nil {
 		close(s.changed)
@@ -351,7 +352,7 @@ func (f *follower) written() int64 { return f.position - int64(len(f.batch)) }
 // When the client has gone, it writes nothing more: the modern era forbids it.
 func (s *Stream) serveFollower(f *follower, r *http.Request) {
 	defer s.detach(f)
-	response := newEventWriter(f.w)
+	f.begin()
 	defer extendDeadline(f.w, 0) // net/http writes the end of the response
 	text := f.opening
 	hasWritten := false
@@ -365,7 +366,7 @@ func (s *Stream) serveFollower(f *follower, r *http.Request) {
 			text = []byte(":\n\n") // a proxy may hold the header back until the first byte of the body comes
 		}
 		hasWritten = true
-		if len(text)+len(f.batch) > 0 && response.write(text, s, f) != nil || over {
+		if len(text)+len(f.batch) > 0 && s.write(text, f) != nil || over {
 			return
 		}
 		text = nil
@@ -414,33 +415,26 @@ func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct
 	return nil, s.whenChanged(), false
 }
 
-// eventWriter writes an event stream as the body of a response.
-type eventWriter struct {
-	w  http.ResponseWriter
-	rc *http.ResponseController // sees through wrappers that have an Unwrap method
-}
-
-// newEventWriter begins a response whose body is events. It writes the status, so that
-// middleware can log it. Nothing between server and client may hold events back: 2026-07-28
+// begin begins the response of a follower. It writes the status, so that middleware can log it.
+// Nothing between server and client may hold events back: 2026-07-28
 // basic/transports/streamable-http#receiving-messages asks for X-Accel-Buffering.
-func newEventWriter(w http.ResponseWriter) *eventWriter {
-	header := w.Header()
+func (f *follower) begin() {
+	header := f.w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-cache")
 	header.Set("X-Accel-Buffering", "no")
-	w.WriteHeader(http.StatusOK)
-	out := &eventWriter{w, http.NewResponseController(w)}
+	f.w.WriteHeader(http.StatusOK)
 	// A ReadTimeout of the server would look like a client that has gone.
-	_ = out.rc.SetReadDeadline(time.Time{})
-	return out
+	_ = http.NewResponseController(f.w).SetReadDeadline(time.Time{})
 }
 
 // write writes text, and then what a follower has taken. Between two writes there is no
 // deadline: HTTP/2 would reset the stream when the deadline passes, and the WriteTimeout of
 // the server must not end the stream.
-func (out *eventWriter) write(text []byte, s *Stream, f *follower) error {
+func (s *Stream) write(text []byte, f *follower) (err error) {
 	s.limitWrite(text, f)
-	defer out.rc.SetWriteDeadline(time.Time{})
+	rc := http.NewResponseController(f.w) // sees through wrappers that have an Unwrap method
+	defer rc.SetWriteDeadline(time.Time{})
 	number := f.written()
 	for _, e := range f.batch {
 		number++
@@ -448,20 +442,17 @@ func (out *eventWriter) write(text []byte, s *Stream, f *follower) error {
 		if s.hasIDs() {
 			event.ID = s.eventID(number)
 		}
-		if e.size() > maxCopied {
-			var err error
-			if text, err = out.writeLarge(event.Append(text), e); err != nil {
-				return err
-			}
-			continue
+		if e.size() <= maxCopied {
+			event.Data = e.text
+			text = event.Append(text)
+		} else if text, err = f.writeLarge(event.Append(text), e); err != nil {
+			return err
 		}
-		event.Data = e.text
-		text = event.Append(text)
 	}
-	if _, err := out.w.Write(text); err != nil {
+	if _, err := f.w.Write(text); err != nil {
 		return err
 	}
-	return out.rc.Flush()
+	return rc.Flush()
 }
 
 // hasIDs reports whether events have ids. They have none if no event is kept.
@@ -528,9 +519,9 @@ func (s *Stream) isResumable() bool {
 // attach lets a new response follow the stream. If another one follows, the new one takes its
 // place. after is the id of the last event that the client has got. If the client may not
 // continue after this event, attach returns an error. If after is "", the response gets what no
-// other one has taken. The caller then calls serveFollower, because nothing else detaches the
-// follower.
-func (s *Stream) attach(w http.ResponseWriter, after string) (*follower, error) {
+// other one has written, or is writing. The caller then calls serveFollower, because nothing
+// else detaches the follower.
+func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from := s.buffer.written
@@ -538,7 +529,6 @@ func (s *Stream) attach(w http.ResponseWriter, after string) (*follower, error) 
 		from = s.follower.position // the other one still writes what it has taken
 	}
 	if after != "" {
-		var err error
 		if from, err = s.position(after); err != nil {
 			return nil, err
 		}
@@ -551,12 +541,8 @@ func (s *Stream) attach(w http.ResponseWriter, after string) (*follower, error) 
 func (s *Stream) position(id string) (number int64, err error) {
 	text, _ := strings.CutPrefix(id, s.id+"/")
 	number, _ = strconv.ParseInt(text, 10, 64)
-	switch {
-	case id != s.eventID(number), !s.isResumable():
-		return 0, errNotKept
-	case number == 0 && !s.prime: // no response has had such an id
-		return 0, errNotKept
-	case !s.buffer.hasAllAfter(number):
+	isID := id == s.eventID(number) && (number > 0 || s.prime) // without prime, no response has the id of the beginning
+	if !isID || !s.isResumable() || !s.buffer.hasAllAfter(number) {
 		return 0, errNotKept
 	}
 	return number, nil
@@ -2728,9 +2714,7 @@ func (b *eventBuffer) counted(e sentEvent) int {
 }
 
 // isFull reports whether an event has no room beside those that are in use.
-func (b *eventBuffer) isFull(e sentEvent) bool {
-	return b.inUse > 0 && b.inUse+e.size() > maxUnwritten
-}
+func (b *eventBuffer) isFull(e sentEvent) bool { return b.inUse > 0 && b.inUse+e.size() > maxUnwritten }
 
 // add gives an event the next number. The event is in use from now on.
 func (b *eventBuffer) add(e sentEvent) {
@@ -2889,10 +2873,10 @@ func (e sentEvent) parts() [][]byte {
 // writeLarge writes text, which ends with an event that has no data yet, and then the data. It
 // returns what is to be written next. The data is not copied: many responses may write it,
 // one after another.
-func (out *eventWriter) writeLarge(text []byte, e sentEvent) (next []byte, err error) {
+func (f *follower) writeLarge(text []byte, e sentEvent) (next []byte, err error) {
 	text = append(bytes.TrimSuffix(text, []byte("\n")), "data: "...)
 	for _, part := range append([][]byte{text}, e.parts()...) {
-		if _, err := out.w.Write(part); err != nil {
+		if _, err := f.w.Write(part); err != nil {
 			return nil, err
 		}
 	}
