@@ -4528,7 +4528,7 @@ func (tr transcript) fromHandlers(g *stage, p *program) transcript {
 	defer func(s *spool) { stderr = s }(stderr)
 	stderr = &spool{w: o.printed}
 	p.serve(p.mux, io.Discard)
-	transport := &http.Transport{DialContext: p.network.dial}
+	transport := &http.Transport{DialContext: p.network.dial, IdleConnTimeout: stall} // shorter than that of the server, which could close a connection that is just being used
 	c := newWebClient(g, tr, transport, "http://127.0.0.1:8080")
 	got := g.play(tr, c, o).with(c.rest())
 	transport.CloseIdleConnections()
@@ -5027,6 +5027,7 @@ func (a *application) handle(ctx context.Context, x *Exchange) (any, error) {
 	a.mu.Unlock()
 	if len(answers) == 0 {
 		<-ctx.Done()
+		time.Sleep(time.Millisecond) // Close may close the connection before or after this answer is written; here it is before
 		return nil, ctx.Err()
 	}
 	if answers[0].Error != nil {
