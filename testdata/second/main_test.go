@@ -3,14 +3,9 @@
 package main
 
 import (
-	"bufio"
-	"context"
-	"io"
 	"mcpwire/testdata/lesson"
-	"net/http"
 	"net/http/httptest"
 	"os"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,136 +22,10 @@ var missing = []string{"completions", "logging", "prompts", "subscribe", "server
 func TestLessons(t *testing.T) {
 	for _, name := range []string{"05-http-session", "06-http-event-stream", "07-http-question-to-the-user", "08-http-get-stream", "09-http-resume"} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlayer(t)
-			for _, s := range lesson.Sections(t, "../"+name+".txtar") {
-				switch s.Who {
-				case "handshake":
-					p.handshake(strings.TrimPrefix(s.Letter, "2025-11-25"))
-				case "client", "by hand":
-					p.send(s)
-				case "server":
-					p.check(s)
-				}
-			}
-			if p.checked < 2 {
-				t.Errorf("%d responses", p.checked)
+			if n := (&lesson.Player{Handler: newServer(), Missing: missing, EventID: ours}).Play(t, "../"+name+".txtar"); n < 2 {
+				t.Errorf("%d responses", n)
 			}
 		})
-	}
-}
-
-// A player sends what the client of a lesson sends, and compares what the server answers.
-type player struct {
-	t         *testing.T
-	url       string
-	sessions  []string                  // ids; a lesson calls the first one session-1
-	responses map[string]*http.Response // by the letter of the request
-	bodies    map[string]*bufio.Reader
-	cancels   map[string]context.CancelFunc
-	checked   int
-}
-
-func newPlayer(t *testing.T) *player {
-	host := httptest.NewServer(newServer())
-	p := &player{t, host.URL, nil, map[string]*http.Response{}, map[string]*bufio.Reader{}, map[string]context.CancelFunc{}, 0}
-	t.Cleanup(func() {
-		for _, cancel := range p.cancels {
-			cancel()
-		}
-		host.Close()
-	})
-	return p
-}
-
-func (p *player) handshake(capabilities string) {
-	if capabilities = strings.TrimSpace(capabilities); capabilities == "" {
-		capabilities = "{}"
-	}
-	head := "POST /mcp\nContent-Type: application/json\nMcp-Session-Id: session-1\n\n"
-	p.send(lesson.Section{Letter: "A", Text: strings.Replace(head, "Mcp-Session-Id: session-1\n", "", 1) +
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":` + capabilities + `,"clientInfo":{"name":"student","version":"1.0"}}}`})
-	p.send(lesson.Section{Letter: "B", Text: head + `{"jsonrpc":"2.0","method":"notifications/initialized"}`})
-}
-
-// send sends a request. Another line in parentheses says that the client hangs up.
-func (p *player) send(s lesson.Section) {
-	if strings.HasPrefix(s.Text, "(") {
-		p.cancels[s.Letter]()
-		return
-	}
-	first, header, body := s.HTTP()
-	method, path, _ := strings.Cut(first, " ")
-	ctx, cancel := context.WithCancel(context.Background())
-	p.cancels[s.Letter] = cancel
-	r, err := http.NewRequestWithContext(ctx, method, p.url+path, strings.NewReader(body))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	r.Header = header
-	if header.Get("Mcp-Session-Id") == "session-1" {
-		r.Header.Set("Mcp-Session-Id", p.sessions[0])
-	}
-	if id := header.Get("Last-Event-Id"); id != "" {
-		r.Header.Set("Last-Event-Id", ours(id))
-	}
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if id := response.Header.Get("Mcp-Session-Id"); id != "" {
-		p.sessions = append(p.sessions, id)
-	}
-	p.responses[s.Letter], p.bodies[s.Letter] = response, bufio.NewReader(response.Body)
-}
-
-// check compares a section of the server: a whole response, or further events of one.
-func (p *player) check(s lesson.Section) {
-	p.checked++
-	response := p.responses[s.Letter]
-	text := s.Text
-	if !strings.HasPrefix(text, "id:") {
-		status, header, body := s.HTTP()
-		if response.Status[:3] != status || response.Header.Get("Content-Type") != header.Get("Content-Type") {
-			p.t.Errorf("%s: %s, %s", s.Letter, response.Status, response.Header.Get("Content-Type"))
-		}
-		if (response.Header.Get("Mcp-Session-Id") != "") != (header.Get("Mcp-Session-Id") != "") {
-			p.t.Errorf("%s: the id of a session, or none", s.Letter)
-		}
-		text = body
-	}
-	if response.Header.Get("Content-Type") != "text/event-stream" {
-		body, _ := io.ReadAll(p.bodies[s.Letter])
-		p.compare(s.Letter, string(body), text)
-		return
-	}
-	for event := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
-		got := ""
-		for !strings.HasSuffix(got, "\n\n") {
-			line, err := p.bodies[s.Letter].ReadString('\n')
-			if err != nil {
-				p.t.Fatalf("%s: %v instead of %s", s.Letter, err, event)
-			}
-			got += line
-		}
-		gotID, gotData, _ := strings.Cut(strings.TrimSpace(got), "\n")
-		wantID, wantData, _ := strings.Cut(event, "\n")
-		if gotID != "id: "+ours(strings.TrimPrefix(wantID, "id: ")) {
-			p.t.Errorf("%s: %s instead of %s", s.Letter, gotID, wantID)
-		}
-		p.compare(s.Letter, strings.TrimSpace(strings.TrimPrefix(gotData, "data:")), strings.TrimSpace(strings.TrimPrefix(wantData, "data:")))
-	}
-}
-
-// compare compares two texts, as JSON if the lesson's is that.
-func (p *player) compare(letter, got, want string) {
-	if !strings.HasPrefix(want, "{") {
-		if strings.TrimSpace(got) != strings.TrimSpace(want) {
-			p.t.Errorf("%s: got %q, want %q", letter, got, want)
-		}
-		return
-	}
-	if a, b := lesson.Values(p.t, got, missing), lesson.Values(p.t, want, missing); !reflect.DeepEqual(a, b) {
-		p.t.Errorf("%s: got\n%v\nwant\n%v", letter, a, b)
 	}
 }
 

@@ -371,7 +371,7 @@ func TestReadme(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	for document, atLeast := range map[string]int{"README.md": 1, "testdata/by-hand.md": 5, "testdata/first/README.md": 5, "testdata/second/README.md": 6} {
+	for document, atLeast := range map[string]int{"README.md": 1, "testdata/by-hand.md": 5, "testdata/first/README.md": 5, "testdata/second/README.md": 6, "testdata/third/README.md": 4} {
 		t.Run(document, func(t *testing.T) {
 			steps := stepsOf(t, document)
 			if len(steps) < atLeast {
@@ -407,12 +407,12 @@ func stepsOf(t *testing.T, document string) (steps []step) {
 	return steps
 }
 
-// follow gives steps to one shell, and reports whether each prints what it should. The servers testdata/first and second are built already. What the
+// follow gives steps to one shell, and reports whether each prints what it should. The servers testdata/first and so on are built already. What the
 // reader starts in another terminal runs in the background.
 func follow(t *testing.T, steps []step, isLast bool) (ok bool) {
 	const mark = "\nend of step\n"
 	servers := t.TempDir()
-	goCommand(t, ".", runtime.GOOS, "build", "-o", servers, "./testdata/first", "./testdata/second")
+	goCommand(t, ".", runtime.GOOS, "build", "-o", servers, "./testdata/first", "./testdata/second", "./testdata/third")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: 0BSD
+
+package main
+
+// What the server offers: four tools, and notes, which are resources. The tool ask is in
+// main.go.
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A tool is what a client learns about it, and the function that carries it out. A model
+// reads the description. The schema says which arguments the model has to give.
+type tool struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	InputSchema json.RawMessage `json:"inputSchema"`
+	run         func(*call, arguments) (string, error)
+}
+
+var tools = []tool{
+	{"echo", "Returns a text.", json.RawMessage(`{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}`), echo},
+	{"count", "Counts to n, and reports each step.", json.RawMessage(`{"type":"object",
+		"properties":{"n":{"type":"integer","minimum":0,"maximum":1000}},"required":["n"]}`), count},
+	{"ask", "Asks the user for a name.", json.RawMessage(`{"type":"object"}`), ask},
+	{"set-note", "Writes a note, which others can read as a resource.", json.RawMessage(`{"type":"object",
+		"properties":{"name":{"type":"string","minLength":1},"text":{"type":"string"}},"required":["name","text"]}`), setNote},
+}
+
+// arguments are those of all tools. A pointer is nil if the argument is missing.
+type arguments struct {
+	Text *string `json:"text"`
+	Name string  `json:"name"`
+	N    *int    `json:"n"`
+}
+
+func echo(_ *call, args arguments) (string, error) {
+	if args.Text == nil {
+		return "", errors.New("'text' is missing")
+	}
+	return *args.Text, nil
+}
+
+// count reports each step, if the client has sent a token for that.
+func count(c *call, args arguments) (string, error) {
+	if args.N == nil || *args.N < 0 || *args.N > 1000 {
+		return "", errors.New("'n' must be an integer from 0 to 1000")
+	}
+	for i := range *args.N {
+		select {
+		case <-time.After(time.Second / 5):
+		case <-c.ctx.Done(): // the client has gone
+			return "", c.ctx.Err()
+		}
+		if token := c.request.Params.Meta.ProgressToken; token != nil {
+			c.send("notifications/progress", object{"progressToken": token, "progress": i + 1, "total": *args.N})
+		}
+	}
+	return fmt.Sprintf("counted to %d", *args.N), nil
+}
+
+// ---- Notes ----
+
+// setNote writes a note, and tells those who want to know.
+func setNote(c *call, args arguments) (string, error) {
+	if args.Name == "" || args.Text == nil {
+		return "", errors.New("'name' and 'text' must be given")
+	}
+	srv, uri := c.server, "note:///"+args.Name
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	_, isOld := srv.notes[args.Name]
+	srv.notes[args.Name] = *args.Text
+	for s := range srv.subscriptions {
+		if s.wishes.Resources && !isOld {
+			srv.announce(s, "notifications/resources/list_changed", object{})
+		}
+		if slices.Contains(s.wishes.URIs, uri) {
+			srv.announce(s, "notifications/resources/updated", object{"uri": uri})
+		}
+	}
+	return "Noted as " + uri, nil
+}
+
+func (srv *server) listNotes() object {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	list := []object{}
+	for _, name := range slices.Sorted(maps.Keys(srv.notes)) {
+		list = append(list, object{"uri": "note:///" + name, "name": name})
+	}
+	return object{"resources": list}
+}
+
+func (srv *server) readNote(uri string) (object, *rpcError) {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	note, ok := srv.notes[strings.TrimPrefix(uri, "note:///")]
+	if !ok {
+		return nil, &rpcError{invalidParams, "Resource not found: " + uri, nil}
+	}
+	return cacheable(object{"contents": []object{{"uri": uri, "mimeType": "text/plain", "text": note}}}), nil
+}
