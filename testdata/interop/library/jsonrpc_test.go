@@ -177,7 +177,7 @@ func TestPanic(t *testing.T) {
 		out, err := serveLines(t, server, slog.New(slog.NewTextHandler(&logged, nil)), shared.InitializeLine("2025-03-26"),
 			`{"jsonrpc":"2.0","method":"notifications/m"}`, `{"jsonrpc":"2.0","id":1,"method":"m"}`, `[{"jsonrpc":"2.0","id":2,"method":"m"}]`,
 			`[{"jsonrpc":"2.0","id":3,"method":"m"},{"jsonrpc":"2.0","id":4,"method":"ping"}]`, `{"jsonrpc":"2.0","id":5,"method":"ping"}`)
-		text := strings.Join(out, "\n")
+		text := strings.Join(out, "\n") + "\n"
 		for id := range 3 {
 			if want := fmt.Sprintf(failed, id+1); !strings.Contains(text, want) {
 				t.Errorf("%s: %s in %s, %v", name, want, text, err)
