@@ -73,7 +73,7 @@ func answer(text []byte) *response {
 		return &response{JSONRPC: "2.0", Error: &rpcError{parseError, "Parse error"}}
 	}
 	var req request
-	if json.Unmarshal(text, &req) != nil {
+	if json.Unmarshal(text, &req) != nil || string(req.ID) == "null" {
 		return &response{JSONRPC: "2.0", Error: &rpcError{invalidRequest, "Invalid request"}}
 	}
 	if req.ID == nil || req.Method == "" { // without a method it is a response, and this server has asked nothing

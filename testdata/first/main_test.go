@@ -72,6 +72,7 @@ func TestAnswers(t *testing.T) {
 	for text, want := range map[string]string{
 		`not json`: `"error":{"code":-32700`,
 		`[]`:       `"error":{"code":-32600`,
+		`{"jsonrpc":"2.0","id":null,"method":"ping"}`:                                                           `"error":{"code":-32600`,
 		`{"jsonrpc":"2.0","id":"a","method":"no/such"}`:                                                         `"id":"a","error":{"code":-32601`,
 		`{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`:                                               `"id":9007199254740993,"result":{}`,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call"}`:                                                        `"error":{"code":-32602,"message":"Unknown tool: "`,

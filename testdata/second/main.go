@@ -122,7 +122,7 @@ func newServer() *server {
 }
 
 func (srv *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	version := r.Header.Get("MCP-Protocol-Version") // initialize comes without it, and all that follows with it
+	version := r.Header.Get("MCP-Protocol-Version") // initialize comes without it, and all that follows should have it
 	switch {
 	case r.Header.Get("Origin") != "": // a page in a browser has sent this: without the check, any page could use the server
 		http.Error(w, "Web pages are not served", http.StatusForbidden)
@@ -329,7 +329,7 @@ func (c *call) end(answer message) {
 		c.stream.add(answer)
 	}
 	c.stream.end()
-	s.calls[string(c.request.ID)]() // the context needs nothing any more
+	s.calls[string(c.request.ID)]() // frees what the context uses
 	delete(s.calls, string(c.request.ID))
 }
 
@@ -463,10 +463,11 @@ func (st *stream) next(ctx context.Context, reader, n int) (message, bool) {
 }
 
 // respond writes the response to the POST of a call. If the answer is the first message,
-// the response is JSON. If something comes before the answer, the response is a stream.
+// the response is JSON. If something comes before the answer, the response is a stream. So it
+// is if the call is cancelled: then it ends without an answer.
 func (st *stream) respond(w http.ResponseWriter, r *http.Request) {
-	first, ok := st.next(r.Context(), 0, 0)
-	if ok && first.Method == "" { // it has no method, so it is the answer
+	first, ok := st.next(r.Context(), 0, 0) // 0: no response reads the stream yet
+	if ok && first.Method == "" {           // it has no method, so it is the answer
 		writeJSON(w, http.StatusOK, first)
 		return
 	}
@@ -485,8 +486,8 @@ func (s *session) get(w http.ResponseWriter, r *http.Request) {
 	st.follow(w, r, n, lastID == "")
 }
 
-// find returns the stream of an event, and the number of the event's message. No id
-// stands for the newest event of stream 0.
+// find returns the stream of an event, and the number of the event's message. An empty
+// id stands for the newest event of stream 0.
 func (s *session) find(id string) (st *stream, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -79,6 +79,7 @@ func TestAnswers(t *testing.T) {
 		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"resources/list"}`, 200, `"uri":"note:///n"`},
 		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"note:///n"}}`, 200, `"text":"x"`},
 		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"resources/read"}`, 200, `"code":-32002`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"n"}}`, 200, `"code":-32002`},
 		{"POST", nil, `{"jsonrpc":"2.0","id":1,"method":"initialize"}`, 200, `"code":-32602`},
 		{"POST", nil, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, 400, `Mcp-Session-Id is missing`},
 		{"GET", map[string]string{"Mcp-Session-Id": "none"}, ``, 404, `Session not found`},

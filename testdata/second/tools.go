@@ -155,8 +155,9 @@ func (srv *server) readNote(raw json.RawMessage) (object, *rpcError) {
 	_ = json.Unmarshal(raw, &params) // without a URI there is no such note
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
-	note, ok := srv.notes[strings.TrimPrefix(params.URI, "note:///")]
-	if !ok {
+	name, isNote := strings.CutPrefix(params.URI, "note:///")
+	note, isThere := srv.notes[name]
+	if !isNote || !isThere {
 		return nil, &rpcError{resourceNotFound, "Resource not found: " + params.URI}
 	}
 	return object{"contents": []object{{"uri": params.URI, "mimeType": "text/plain", "text": note}}}, nil

@@ -67,6 +67,7 @@ func TestAnswers(t *testing.T) {
 	call("tools/call", "set-note", `"name":"set-note","arguments":{"name":"ä","text":"x"}`, 200, `note:///ä`)
 	call("resources/list", "", "", 200, `"uri":"note:///ä"`)
 	call("resources/read", "=?base64?bm90ZTovLy/DpA==?=", `"uri":"note:///ä"`, 200, `"text":"x"`)
+	call("resources/read", "ä", `"uri":"ä"`, 200, `"code":-32602`)
 	call("resources/read", "note:///b", `"uri":"note:///b"`, 200, `"code":-32602`)
 
 	header, body := newRequest("tools/list", "", "")

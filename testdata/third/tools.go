@@ -101,8 +101,9 @@ func (srv *server) listNotes() object {
 func (srv *server) readNote(uri string) (object, *rpcError) {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
-	note, ok := srv.notes[strings.TrimPrefix(uri, "note:///")]
-	if !ok {
+	name, isNote := strings.CutPrefix(uri, "note:///")
+	note, isThere := srv.notes[name]
+	if !isNote || !isThere {
 		return nil, &rpcError{invalidParams, "Resource not found: " + uri, nil}
 	}
 	return cacheable(object{"contents": []object{{"uri": uri, "mimeType": "text/plain", "text": note}}}), nil
