@@ -184,7 +184,7 @@ func servePost(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSize))
 	if err != nil {
-		http.Error(w, "The body cannot be read: "+err.Error(), http.StatusBadRequest)
+		http.Error(w, "The body cannot be read: "+err.Error(), http.StatusRequestEntityTooLarge)
 		return
 	}
 	a := answer(body)

@@ -63,11 +63,16 @@ func Values(t *testing.T, lines string, missing []string) (list []any) {
 }
 
 func without(value any, missing []string) any {
-	if members, ok := value.(map[string]any); ok {
-		for _, name := range missing {
-			delete(members, name)
+	switch value := value.(type) {
+	case []any:
+		for _, element := range value {
+			without(element, missing)
 		}
-		for _, member := range members {
+	case map[string]any:
+		for _, name := range missing {
+			delete(value, name)
+		}
+		for _, member := range value {
 			without(member, missing)
 		}
 	}

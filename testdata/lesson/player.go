@@ -38,6 +38,13 @@ func (p *Player) Play(t *testing.T, file string) (compared int) {
 		}
 		host.Close()
 	}()
+	defer func() { // what has not been cut ends where the lesson ends
+		for letter, body := range p.bodies {
+			if more, err := io.ReadAll(body); err != nil || len(more) > 0 {
+				t.Errorf("%s: %q behind its end, %v", letter, more, err)
+			}
+		}
+	}()
 	for _, s := range Sections(t, file) {
 		switch s.Who {
 		case "handshake":
@@ -61,12 +68,14 @@ func (p *Player) handshake(capabilities string) {
 	p.send(Section{Letter: "A", Text: begin + "\n" + `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":` +
 		capabilities + `,"clientInfo":{"name":"student","version":"1.0"}}}`})
 	p.send(Section{Letter: "B", Text: begin + "Mcp-Session-Id: session-1\n\n" + `{"jsonrpc":"2.0","method":"notifications/initialized"}`})
+	clear(p.bodies) // which no section shows
 }
 
 // send sends a request. A line in parentheses says that the client hangs up, or that its connection breaks.
 func (p *Player) send(s Section) {
 	if strings.HasPrefix(s.Text, "(") {
 		p.cancels[s.Letter]()
+		delete(p.bodies, s.Letter)
 		return
 	}
 	first, header, body := s.HTTP()

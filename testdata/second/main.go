@@ -10,11 +10,11 @@
 //
 // A client has a session. Each call of the client has a stream in this session: the
 // messages of the call, with numbers. The answer is the last one. A response only reads
-// the stream. So the call goes on when the connection breaks, and the next response
-// reads the rest:
+// the stream. So the call goes on when the connection breaks. A client that knows the id
+// of a message gets what follows it on the next response:
 //
 //	goroutine of the call                        goroutine of the response
-//	call.run ──► stream.send ──► 1 2 3 ... ────► stream.next ──► POST, or GET with Last-Event-ID
+//	progress, ask, end ──► 1 2 3 ... ──────────► stream.next ──► POST, or GET with Last-Event-ID
 //
 // The session has one more stream, number 0, for messages that belong to no call.
 // The client reads it with a GET.
@@ -32,6 +32,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 const (
@@ -69,6 +70,7 @@ const ( // codes of JSON-RPC
 	invalidRequest = -32600 // the JSON is not a message
 	methodNotFound = -32601
 	invalidParams  = -32602
+	internalError  = -32603
 	// of MCP
 	resourceNotFound = -32002
 )
@@ -81,7 +83,8 @@ func decode(text []byte) (m message, fault *rpcError) {
 		return m, &rpcError{parseError, "Parse error"}
 	}
 	err := json.Unmarshal(text, &m)
-	if err != nil || m.JSONRPC != "2.0" || string(m.ID) == "null" || m.ID == nil && m.Method == "" {
+	isID := m.ID == nil || strings.IndexByte(`"-0123456789`, m.ID[0]) >= 0
+	if err != nil || m.JSONRPC != "2.0" || !isID || m.ID == nil && m.Method == "" {
 		return message{}, &rpcError{invalidRequest, "Invalid request"}
 	}
 	return m, nil
@@ -149,7 +152,7 @@ func (srv *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (srv *server) post(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSize))
 	if err != nil {
-		http.Error(w, "The body cannot be read: "+err.Error(), http.StatusBadRequest)
+		http.Error(w, "The body cannot be read: "+err.Error(), http.StatusRequestEntityTooLarge)
 		return
 	}
 	m, fault := decode(body)
@@ -204,7 +207,7 @@ type session struct {
 func (srv *server) initialize(w http.ResponseWriter, m message) {
 	var params struct {
 		Capabilities struct {
-			Elicitation json.RawMessage `json:"elicitation"`
+			Elicitation *struct{} `json:"elicitation"`
 		} `json:"capabilities"`
 	}
 	if err := json.Unmarshal(m.Params, &params); err != nil {
@@ -245,7 +248,7 @@ func (srv *server) session(w http.ResponseWriter, r *http.Request) *session {
 	return s
 }
 
-// end ends a session, its calls, and the responses that read its streams.
+// end ends a session and its calls. The responses that read its streams end, too.
 func (srv *server) end(s *session) {
 	srv.mu.Lock()
 	delete(srv.sessions, s.id)
@@ -289,9 +292,11 @@ func (s *session) takeNotification(m message) {
 // A call is a request of the client while the server works on it.
 type call struct {
 	ctx     context.Context // ends when the client cancels the call, and with the session; not with the connection
+	cancel  context.CancelFunc
 	session *session
-	stream  *stream // what the server sends about the call
 	request message
+	stream  *stream // what the server sends about the call
+	reader  int     // the number of the response to the POST, which is the first to read the stream
 }
 
 // serve begins a call on a goroutine of its own. Then it writes what the call sends.
@@ -302,10 +307,17 @@ func (s *session) serve(w http.ResponseWriter, r *http.Request, m message) {
 		return
 	}
 	go func() {
+		answer := response(m.ID, nil, &rpcError{internalError, "Internal error"})
+		defer func() {
+			if reason := recover(); reason != nil { // net/http does this for its own goroutines only
+				log.Print("panic: ", reason)
+			}
+			c.end(answer)
+		}()
 		result, fault := c.run()
-		c.end(response(m.ID, result, fault))
+		answer = response(m.ID, result, fault)
 	}()
-	c.stream.respond(w, r)
+	c.respond(w, r)
 }
 
 // begin notes a request as running. It returns nil if another one with its id is.
@@ -317,7 +329,8 @@ func (s *session) begin(m message) *call {
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	s.calls[string(m.ID)] = cancel
-	return &call{ctx, s, s.addStream(), m}
+	st := s.addStream()
+	return &call{ctx, cancel, s, m, st, st.takeOver()}
 }
 
 // end ends the stream of a call with the answer. A call that was cancelled has none.
@@ -329,8 +342,8 @@ func (c *call) end(answer message) {
 		c.stream.add(answer)
 	}
 	c.stream.end()
-	s.calls[string(c.request.ID)]() // frees what the context uses
 	delete(s.calls, string(c.request.ID))
+	c.cancel() // frees what the context uses
 }
 
 // run carries out a request.
@@ -357,7 +370,7 @@ func (c *call) progress(done, total int) {
 			Token json.RawMessage `json:"progressToken"`
 		} `json:"_meta"`
 	}
-	if json.Unmarshal(c.request.Params, &params) == nil && params.Meta.Token != nil {
+	if json.Unmarshal(c.request.Params, &params) == nil && params.Meta.Token != nil && string(params.Meta.Token) != "null" {
 		c.stream.send(notification("notifications/progress", object{"progressToken": params.Meta.Token, "progress": done, "total": total}))
 	}
 }
@@ -369,8 +382,7 @@ func (c *call) ask(method string, params object) (message, error) {
 	answer := make(chan message, 1)
 	s.mu.Lock()
 	s.lastQuestion++
-	question := notification(method, params)
-	question.ID = json.RawMessage(strconv.Itoa(s.lastQuestion))
+	question := message{JSONRPC: "2.0", ID: json.RawMessage(strconv.Itoa(s.lastQuestion)), Method: method, Params: encode(params)}
 	s.questions[string(question.ID)] = answer
 	s.mu.Unlock()
 	c.stream.send(question)
@@ -404,11 +416,12 @@ type stream struct {
 
 	messages []message
 	hasEnded bool
+	taken    int           // the number of the last message that a response has taken
 	reader   int           // the number of the response that reads the stream; 0: none has begun
 	changed  chan struct{} // closed when one of the fields above changes
 }
 
-// addStream makes a stream. The caller holds the mutex, here and in the next three methods.
+// addStream makes a stream. The caller holds the mutex, here and in the next four methods.
 func (s *session) addStream() *stream {
 	st := &stream{session: s, number: len(s.streams), changed: make(chan struct{})}
 	s.streams = append(s.streams, st)
@@ -425,6 +438,14 @@ func (st *stream) end() {
 	st.signal()
 }
 
+// takeOver makes a response the one that reads the stream, and returns the response's number.
+// The one that has read the stream so far ends.
+func (st *stream) takeOver() (reader int) {
+	st.reader++
+	st.signal()
+	return st.reader
+}
+
 // signal wakes all who wait for a change.
 func (st *stream) signal() {
 	close(st.changed)
@@ -439,20 +460,12 @@ func (st *stream) send(m message) {
 }
 
 // next returns the message that follows number n, and waits for it. It returns false if
-// there will be none: the stream has ended, another response reads it now, or the client
-// has gone.
-func (st *stream) next(ctx context.Context, reader, n int) (message, bool) {
+// there is none: the stream has ended, another response reads it now, or ctx is over.
+func (st *stream) next(ctx context.Context, reader, n int) (m message, ok bool) {
 	for {
-		st.session.mu.Lock()
-		current, messages, hasEnded, changed := st.reader, st.messages, st.hasEnded, st.changed
-		st.session.mu.Unlock()
-		switch {
-		case current != reader:
-			return message{}, false
-		case n < len(messages):
-			return messages[n], true
-		case hasEnded:
-			return message{}, false
+		m, ok, changed := st.take(reader, n)
+		if changed == nil {
+			return m, ok
 		}
 		select {
 		case <-changed:
@@ -462,57 +475,82 @@ func (st *stream) next(ctx context.Context, reader, n int) (message, bool) {
 	}
 }
 
-// respond writes the response to the POST of a call. If the answer is the first message,
-// the response is JSON. If something comes before the answer, the response is a stream. So it
-// is if the call is cancelled: then it ends without an answer.
-func (st *stream) respond(w http.ResponseWriter, r *http.Request) {
-	first, ok := st.next(r.Context(), 0, 0) // 0: no response reads the stream yet
-	if ok && first.Method == "" {           // it has no method, so it is the answer
-		writeJSON(w, http.StatusOK, first)
-		return
+// take is next without waiting: if the message may come later, it returns a channel that is
+// closed then.
+func (st *stream) take(reader, n int) (m message, ok bool, changed <-chan struct{}) {
+	st.session.mu.Lock()
+	defer st.session.mu.Unlock()
+	switch {
+	case st.reader != reader:
+		return message{}, false, nil
+	case n < len(st.messages):
+		st.taken = n + 1
+		return st.messages[n], true, nil
+	case st.hasEnded:
+		return message{}, false, nil
 	}
-	st.follow(w, r, 0, true)
+	return message{}, false, st.changed
+}
+
+// respond writes the response to the POST of a call. If the answer is the first message,
+// and comes within a second, the response is JSON. Otherwise it is a stream.
+func (c *call) respond(w http.ResponseWriter, r *http.Request) {
+	soon, cancel := context.WithTimeout(r.Context(), time.Second)
+	defer cancel()
+	first, ok := c.stream.next(soon, c.reader, 0)
+	switch {
+	case ok && first.Method == "": // it has no method, so it is the answer
+		writeJSON(w, http.StatusOK, first)
+	case !ok && soon.Err() == nil: // the call was cancelled: the response is a stream without events
+		w.Header().Set("Content-Type", "text/event-stream")
+	default:
+		c.stream.follow(w, r, c.reader, 0, true)
+	}
 }
 
 // get opens a stream. If the client names an event, it was cut off, and gets what follows
-// that event. Otherwise it gets what belongs to no call, from now on.
+// that event. Otherwise it gets what belongs to no call: what no response has taken since
+// the first GET.
 func (s *session) get(w http.ResponseWriter, r *http.Request) {
 	lastID := r.Header.Get("Last-Event-ID")
+	s.mu.Lock()
 	st, n := s.find(lastID)
+	reader := 0
+	if st != nil {
+		reader = st.takeOver()
+	}
+	s.mu.Unlock()
 	if st == nil {
 		http.Error(w, "There is no such event", http.StatusBadRequest)
 		return
 	}
-	st.follow(w, r, n, lastID == "")
+	st.follow(w, r, reader, n, lastID == "")
 }
 
-// find returns the stream of an event, and the number of the event's message. An empty
-// id stands for the newest event of stream 0.
+// find returns the stream of an event, and the number of the event's message. If the client
+// names no event, it returns the standalone stream, and the last message that was taken. The
+// caller holds the mutex.
 func (s *session) find(id string) (st *stream, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if id == "" {
-		return s.standalone, len(s.standalone.messages)
-	}
-	for _, st := range s.streams {
-		text, isOurs := strings.CutPrefix(id, strconv.Itoa(st.number)+"/")
-		n, err := strconv.Atoi(text)
-		if isOurs && err == nil && n >= 0 && n <= len(st.messages) {
-			return st, n
+		st = s.standalone
+		if st.reader == 0 { // nobody has listened so far
+			st.taken = len(st.messages)
 		}
+		return st, st.taken
 	}
-	return nil, 0
+	before, after, _ := strings.Cut(id, "/")
+	number, err1 := strconv.Atoi(before)
+	n, err2 := strconv.Atoi(after)
+	if err1 != nil || err2 != nil || number < 0 || number >= len(s.streams) || n < 0 || n > len(s.streams[number].messages) {
+		return nil, 0
+	}
+	return s.streams[number], n
 }
 
 // follow writes the messages after number n as events, until there will be no more. A new
 // stream begins with an event without a message. Its id is where the client can continue
 // if the connection breaks before the first message.
-func (st *stream) follow(w http.ResponseWriter, r *http.Request, n int, isNew bool) {
-	st.session.mu.Lock()
-	st.reader++
-	reader := st.reader
-	st.signal() // the response that has read the stream so far ends
-	st.session.mu.Unlock()
+func (st *stream) follow(w http.ResponseWriter, r *http.Request, reader, n int, isNew bool) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache")
 	if isNew {
@@ -527,7 +565,7 @@ func (st *stream) follow(w http.ResponseWriter, r *http.Request, n int, isNew bo
 			return
 		}
 		n++
-		text, _ := json.Marshal(m) // one line: it holds no text but JSON that was encoded before
+		text, _ := json.Marshal(m) // one line; our messages can be encoded
 		fmt.Fprintf(w, "id: %d/%d\ndata: %s\n\n", st.number, n, text)
 	}
 }

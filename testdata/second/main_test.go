@@ -3,6 +3,8 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"mcpwire/testdata/lesson"
 	"net/http/httptest"
 	"os"
@@ -65,6 +67,8 @@ func TestAnswers(t *testing.T) {
 		{"POST", inSession, `not json`, 400, `"code":-32700`},
 		{"POST", inSession, `[]`, 400, `"code":-32600`},
 		{"POST", inSession, `{"jsonrpc":"2.0","id":null,"method":"ping"}`, 400, `"code":-32600`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":{"a":1},"method":"ping"}`, 400, `"code":-32600`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"` + strings.Repeat("a", maxSize) + `"}}`, 413, ``},
 		{"POST", inSession, `{"jsonrpc":"2.0","id":1}`, 202, ``},
 		{"POST", inSession, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}`, 202, ``},
 		{"POST", inSession, `{"jsonrpc":"2.0","id":"a","method":"no/such"}`, 200, `"id":"a","error":{"code":-32601`},
@@ -96,36 +100,144 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A call that is cancelled has no answer, and its stream ends. So do all streams when the client ends the session. An id is free again after its call.
-func TestEnds(t *testing.T) {
+// exchanges are requests that run at the same time, in a bubble of package synctest.
+type exchanges struct {
+	srv    *server
+	header map[string]string // of one session
+}
+
+// begin gives the server a request. The response is sent to ended when it is complete; hangUp breaks the connection.
+func (x exchanges) begin(method, lastID, body string) (ended <-chan string, hangUp func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, method, "/mcp", strings.NewReader(body))
+	for name, value := range x.header {
+		r.Header.Set(name, value)
+	}
+	if lastID != "" {
+		r.Header.Set("Last-Event-ID", lastID)
+	}
+	done := make(chan string, 1)
+	go func() {
+		x.srv.ServeHTTP(w, r)
+		done <- w.Body.String()
+	}()
+	synctest.Wait()
+	return done, cancel
+}
+
+// callOf returns the request for a call with progress.
+func callOf(id, tool, arguments string) string {
+	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":` + arguments + `,"_meta":{"progressToken":"t"}}}`
+}
+
+func inBubble(t *testing.T, f func(t *testing.T, x exchanges)) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := newServer()
-		header := newSession(srv, `{"elicitation":{}}`)
-		ended := make(chan string)
-		begin := func(method, body string) {
-			go func() { ended <- exchange(srv, method, header, body).Body.String() }()
-			synctest.Wait()
-		}
-		begin("POST", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask"}}`)
-		if w := exchange(srv, "POST", header, `{"jsonrpc":"2.0","id":1,"method":"ping"}`); w.Code != 400 {
+		x := exchanges{srv, newSession(srv, `{"elicitation":{}}`)}
+		f(t, x)
+		exchange(srv, "DELETE", x.header, "") // all goroutines end, or synctest complains
+	})
+}
+
+// A call that is cancelled has no answer, and its stream ends. So do all streams when the client ends the session. An id is free again after its call.
+func TestEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, x exchanges) {
+		asks, _ := x.begin("POST", "", callOf("1", "ask", "{}"))
+		if w := exchange(x.srv, "POST", x.header, `{"jsonrpc":"2.0","id":1,"method":"ping"}`); w.Code != 400 {
 			t.Errorf("%d for an id that is in use", w.Code)
 		}
-		exchange(srv, "POST", header, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
-		if got := <-ended; !strings.Contains(got, "elicitation/create") || strings.Contains(got, "result") {
+		exchange(x.srv, "POST", x.header, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+		if got := <-asks; !strings.Contains(got, "elicitation/create") || strings.Contains(got, "result") {
 			t.Error(got)
 		}
-		begin("GET", "")
-		begin("POST", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"count","arguments":{"n":5}}}`)
-		if w := exchange(srv, "DELETE", header, ""); w.Code != 200 {
+		silent, _ := x.begin("POST", "", callOf("1", "count", `{"n":3}`))
+		exchange(x.srv, "POST", x.header, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+		if got := <-silent; got != "" { // no id, so the client does not come back
+			t.Error(got)
+		}
+		hears, _ := x.begin("GET", "", "")
+		counts, _ := x.begin("POST", "", callOf("1", "count", `{"n":5}`))
+		if w := exchange(x.srv, "DELETE", x.header, ""); w.Code != 200 {
 			t.Error(w.Code)
 		}
-		for range 2 {
+		for _, ended := range []<-chan string{hears, counts} {
 			if got := <-ended; strings.Contains(got, "result") {
 				t.Error(got)
 			}
 		}
-		time.Sleep(time.Minute) // the goroutines of both calls have ended, or the test hangs
 	})
+}
+
+// A response that takes over a stream ends the one before it. No message is lost, and none comes on both.
+func TestTakeOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, x exchanges) {
+		first, _ := x.begin("POST", "", callOf("1", "count", `{"n":4}`))
+		time.Sleep(500 * time.Millisecond) // two steps
+		second, _ := x.begin("GET", "1/2", "")
+		if got := <-first; !strings.Contains(got, "id: 1/2") || strings.Contains(got, "id: 1/3") {
+			t.Error(got)
+		}
+		if got := <-second; strings.Contains(got, "id: 1/2") || strings.Count(got, "id: 1/") != 3 || strings.Count(got, `"result"`) != 1 {
+			t.Error(got)
+		}
+	})
+}
+
+// If a call says nothing for a second, its response becomes a stream, so that the client knows an id. After a cut the call continues.
+func TestLateAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, x exchanges) {
+		late, hangUp := x.begin("POST", "", strings.Replace(callOf("1", "count", `{"n":10}`), `,"_meta":{"progressToken":"t"}`, "", 1))
+		time.Sleep(1500 * time.Millisecond)
+		hangUp()
+		if got := <-late; got != "id: 1/0\ndata:\n\n" {
+			t.Errorf("%q", got)
+		}
+		rest, _ := x.begin("GET", "1/0", "")
+		if got := <-rest; !strings.HasPrefix(got, "id: 1/1\ndata: ") || !strings.Contains(got, "counted to 10") {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// All sessions are told of a new note, once. What comes while a GET is cut off is there for the next one, and what comes before the first is not.
+func TestAnnouncements(t *testing.T) {
+	inBubble(t, func(t *testing.T, x exchanges) {
+		y := exchanges{x.srv, newSession(x.srv, "{}")}
+		write := func(name string) {
+			exchange(x.srv, "POST", x.header, callOf("1", "set-note", `{"name":"`+name+`","text":"x"}`))
+			synctest.Wait()
+		}
+		write("before")
+		first, hangUp := x.begin("GET", "", "")
+		other, _ := y.begin("GET", "", "")
+		write("a")
+		write("a")
+		hangUp()
+		if got := <-first; strings.Count(got, "list_changed") != 1 || !strings.HasPrefix(got, "id: 0/1\ndata:\n\nid: 0/2\n") {
+			t.Errorf("%q", got)
+		}
+		write("b")
+		second, _ := x.begin("GET", "", "")
+		for _, session := range []exchanges{x, y} {
+			exchange(x.srv, "DELETE", session.header, "")
+		}
+		if got := <-second; !strings.HasPrefix(got, "id: 0/2\ndata:\n\nid: 0/3\n") {
+			t.Errorf("%q", got)
+		}
+		if got := <-other; strings.Count(got, "list_changed") != 2 {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// A tool that panics fails alone.
+func TestPanic(t *testing.T) {
+	defer func(all []tool) { tools = all }(tools)
+	tools = append(slices.Clone(tools), tool{Name: "panic", run: func(*call, json.RawMessage) (string, error) { panic("boom") }})
+	srv := newServer()
+	if w := exchange(srv, "POST", newSession(srv, "{}"), callOf("1", "panic", "{}")); !strings.Contains(w.Body.String(), `"id":1,"error":{"code":-32603`) {
+		t.Error(w.Body)
+	}
 }
 
 // The file about the wire is not longer than README.md says, and README.md names what it leaves out of the lessons' messages.
@@ -134,7 +246,7 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(source), "\n"); n > 535 {
+	if n := strings.Count(string(source), "\n"); n > 575 {
 		t.Errorf("main.go has %d lines", n)
 	}
 	readme, err := os.ReadFile("README.md")

@@ -23,7 +23,7 @@ type tool struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
 	InputSchema json.RawMessage `json:"inputSchema"`
-	run         func(*call, arguments) (string, error)
+	run         func(c *call, arguments json.RawMessage) (text string, err error)
 }
 
 var tools = []tool{
@@ -33,13 +33,6 @@ var tools = []tool{
 	{"ask", "Asks the user for a name.", json.RawMessage(`{"type":"object"}`), ask},
 	{"set-note", "Writes a note, which others can read as a resource.", json.RawMessage(`{"type":"object",
 		"properties":{"name":{"type":"string","minLength":1},"text":{"type":"string"}},"required":["name","text"]}`), setNote},
-}
-
-// arguments are those of all tools. A pointer is nil if the argument is missing.
-type arguments struct {
-	Text *string `json:"text"`
-	Name string  `json:"name"`
-	N    *int    `json:"n"`
 }
 
 // callTool calls a tool. A wrong name is an error, which the client's program reads. All
@@ -54,13 +47,7 @@ func (c *call) callTool() (object, *rpcError) {
 	if i < 0 {
 		return nil, &rpcError{invalidParams, "Unknown tool: " + params.Name}
 	}
-	var args arguments
-	if params.Arguments != nil {
-		if err := json.Unmarshal(params.Arguments, &args); err != nil {
-			return object{"content": text(err.Error()), "isError": true}, nil
-		}
-	}
-	result, err := tools[i].run(c, args)
+	result, err := tools[i].run(c, params.Arguments)
 	if err != nil {
 		return object{"content": text(err.Error()), "isError": true}, nil
 	}
@@ -70,16 +57,22 @@ func (c *call) callTool() (object, *rpcError) {
 // text is the content of a result: a list, here with one text in it.
 func text(s string) []object { return []object{{"type": "text", "text": s}} }
 
-func echo(_ *call, args arguments) (string, error) {
-	if args.Text == nil {
-		return "", errors.New("'text' is missing")
+func echo(_ *call, arguments json.RawMessage) (string, error) {
+	var args struct {
+		Text *string `json:"text"` // nil: it is missing
+	}
+	if json.Unmarshal(arguments, &args) != nil || args.Text == nil {
+		return "", errors.New("'text' must be a string")
 	}
 	return *args.Text, nil
 }
 
 // count reports each step. It does not know whether somebody reads the reports.
-func count(c *call, args arguments) (string, error) {
-	if args.N == nil || *args.N < 0 || *args.N > 1000 {
+func count(c *call, arguments json.RawMessage) (string, error) {
+	var args struct {
+		N *int `json:"n"`
+	}
+	if json.Unmarshal(arguments, &args) != nil || args.N == nil || *args.N < 0 || *args.N > 1000 {
 		return "", errors.New("'n' must be an integer from 0 to 1000")
 	}
 	for i := range *args.N {
@@ -94,7 +87,7 @@ func count(c *call, args arguments) (string, error) {
 }
 
 // ask asks the user for a name. The client shows its user a form, made from requestedSchema.
-func ask(c *call, _ arguments) (string, error) {
+func ask(c *call, _ json.RawMessage) (string, error) {
 	if !c.session.asks {
 		return "", errors.New("the client cannot ask its user")
 	}
@@ -121,17 +114,21 @@ func ask(c *call, _ arguments) (string, error) {
 
 // setNote writes a note. If the note is new, the list of resources has changed, and all
 // clients are told. The message belongs to no call, so it goes to stream 0 of each session.
-func setNote(c *call, args arguments) (string, error) {
-	if args.Name == "" || args.Text == nil {
-		return "", errors.New("'name' and 'text' must be given")
+func setNote(c *call, arguments json.RawMessage) (string, error) {
+	var args struct {
+		Name string  `json:"name"`
+		Text *string `json:"text"`
+	}
+	if json.Unmarshal(arguments, &args) != nil || args.Name == "" || args.Text == nil {
+		return "", errors.New("'name' and 'text' must be texts, and 'name' not empty")
 	}
 	srv := c.session.server
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
 	_, isOld := srv.notes[args.Name]
 	srv.notes[args.Name] = *args.Text
-	for _, s := range srv.sessions {
-		if !isOld {
+	if !isOld {
+		for _, s := range srv.sessions {
 			s.standalone.send(message{JSONRPC: "2.0", Method: "notifications/resources/list_changed"})
 		}
 	}

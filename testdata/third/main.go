@@ -72,7 +72,7 @@ type params struct {
 
 // capabilities are what the client can do.
 type capabilities struct {
-	Elicitation json.RawMessage `json:"elicitation"` // nil: its user cannot be asked
+	Elicitation *struct{} `json:"elicitation"` // nil: its user cannot be asked
 }
 
 // An answer is what the user has answered to a question.
@@ -143,7 +143,7 @@ func (srv *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSize))
 	if err != nil {
-		http.Error(w, "The body cannot be read: "+err.Error(), http.StatusBadRequest)
+		http.Error(w, "The body cannot be read: "+err.Error(), http.StatusRequestEntityTooLarge)
 		return
 	}
 	c := &call{server: srv, w: w, ctx: r.Context()}
@@ -167,7 +167,8 @@ func (srv *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (m *request) isValid() bool {
-	return m.JSONRPC == "2.0" && m.Method != "" && string(m.ID) != "null"
+	isID := m.ID == nil || strings.IndexByte(`"-0123456789`, m.ID[0]) >= 0
+	return m.JSONRPC == "2.0" && m.Method != "" && isID
 }
 
 // check returns an error if a request does not say what it must say, in the body and again
@@ -297,14 +298,7 @@ func (c *call) callTool() (object, *rpcError) {
 	if i < 0 {
 		return nil, &rpcError{invalidParams, "Unknown tool: " + c.request.Params.Name, nil}
 	}
-	var args arguments
-	text, err := "", error(nil)
-	if c.request.Params.Arguments != nil {
-		err = json.Unmarshal(c.request.Params.Arguments, &args)
-	}
-	if err == nil {
-		text, err = tools[i].run(c, args)
-	}
+	text, err := tools[i].run(c, c.request.Params.Arguments)
 	var need *question
 	switch {
 	case errors.As(err, &need):
@@ -338,7 +332,7 @@ func (c *call) require(q *question) (object, *rpcError) {
 	}}, nil
 }
 
-func ask(c *call, _ arguments) (string, error) {
+func ask(c *call, _ json.RawMessage) (string, error) {
 	a, hasAnswer := c.request.Params.InputResponses["name"]
 	switch {
 	case !hasAnswer:

@@ -21,7 +21,7 @@ type tool struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
 	InputSchema json.RawMessage `json:"inputSchema"`
-	run         func(*call, arguments) (string, error)
+	run         func(c *call, arguments json.RawMessage) (text string, err error)
 }
 
 var tools = []tool{
@@ -33,23 +33,22 @@ var tools = []tool{
 		"properties":{"name":{"type":"string","minLength":1},"text":{"type":"string"}},"required":["name","text"]}`), setNote},
 }
 
-// arguments are those of all tools. A pointer is nil if the argument is missing.
-type arguments struct {
-	Text *string `json:"text"`
-	Name string  `json:"name"`
-	N    *int    `json:"n"`
-}
-
-func echo(_ *call, args arguments) (string, error) {
-	if args.Text == nil {
-		return "", errors.New("'text' is missing")
+func echo(_ *call, arguments json.RawMessage) (string, error) {
+	var args struct {
+		Text *string `json:"text"` // nil: it is missing
+	}
+	if json.Unmarshal(arguments, &args) != nil || args.Text == nil {
+		return "", errors.New("'text' must be a string")
 	}
 	return *args.Text, nil
 }
 
 // count reports each step, if the client has sent a token for that.
-func count(c *call, args arguments) (string, error) {
-	if args.N == nil || *args.N < 0 || *args.N > 1000 {
+func count(c *call, arguments json.RawMessage) (string, error) {
+	var args struct {
+		N *int `json:"n"`
+	}
+	if json.Unmarshal(arguments, &args) != nil || args.N == nil || *args.N < 0 || *args.N > 1000 {
 		return "", errors.New("'n' must be an integer from 0 to 1000")
 	}
 	for i := range *args.N {
@@ -58,7 +57,7 @@ func count(c *call, args arguments) (string, error) {
 		case <-c.ctx.Done(): // the client has gone
 			return "", c.ctx.Err()
 		}
-		if token := c.request.Params.Meta.ProgressToken; token != nil {
+		if token := c.request.Params.Meta.ProgressToken; token != nil && string(token) != "null" {
 			c.send("notifications/progress", object{"progressToken": token, "progress": i + 1, "total": *args.N})
 		}
 	}
@@ -68,9 +67,13 @@ func count(c *call, args arguments) (string, error) {
 // ---- Notes ----
 
 // setNote writes a note, and tells those who want to know.
-func setNote(c *call, args arguments) (string, error) {
-	if args.Name == "" || args.Text == nil {
-		return "", errors.New("'name' and 'text' must be given")
+func setNote(c *call, arguments json.RawMessage) (string, error) {
+	var args struct {
+		Name string  `json:"name"`
+		Text *string `json:"text"`
+	}
+	if json.Unmarshal(arguments, &args) != nil || args.Name == "" || args.Text == nil {
+		return "", errors.New("'name' and 'text' must be texts, and 'name' not empty")
 	}
 	srv, uri := c.server, "note:///"+args.Name
 	srv.mu.Lock()
