@@ -20,7 +20,7 @@ package main
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 580 lines.
+// HTTP clients": 595 lines.
 //
 // To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
@@ -35,15 +35,18 @@ package main
 // The parts:
 //
 //	The wire     Events: one event as text
-//	The server   Streams, and what follows them; Sessions; what both handlers share; SSEHandler
+//	The server   Streams, and what follows them; Sessions; what StreamableHandler and SSEHandler
+//	             share; SSEHandler
 //	The client   reading events; SSEDialer; POSTs, HTTPError, redirects, WithHeader, which both
 //	             clients share
-//	Bounds and   Guard: what is checked before every handler of HTTP; bodies; Accept; the
+//	Bounds and   Guard: what is checked before each HTTP request is handled; bodies; Accept; the
 //	protection   counters, and what is counted; what a stream keeps; large events; the sweep
 //
 // The words of this file and of http.go:
 //
 //	response   the HTTP response, and not the JSON-RPC response that is in it
+//	handler    what serves a request: a Handler, or a function of a Server. StreamableHandler and
+//	           SSEHandler are not meant: they are an http.Handler each
 //	answer     as in jsonrpc.go: what an HTTP response carries to answer a request or a batch
 //	stream     a sequence of events with numbers; one response carries it, and after a cut the next one
 //	buffer     the events that a stream has: those that are not written, and the newest of the others
@@ -149,6 +152,17 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 }
 
 // ==== The server ====
+//
+// Names that come here before their sections, beside those of jsonrpc.go:
+//
+//	newSentEvent, isProgress       make an event of a Message; is the message progress?
+//	push                           counts the bytes of an event, and calls pushCounted. If all clients
+//	                               together have too much in use, it returns errNoMemory
+//	noteQuestion, failQuestions    when a stream is lost, the questions that were sent on it fail
+//	enlist                         tells the Session that its stream has ended
+//	await                          waits for a change; after a long silence, a comment is to be written
+//	limitWrite, extendDeadline     set the time limit of a write; hurry makes it shorter
+//	maxCopied, writeLarge          a result of more than 64 KiB is written without being copied
 
 // ---- Streams ----
 
@@ -162,9 +176,8 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 //	detach       The response is over. Events that are not written wait for the next response.
 //	attach       The next response follows the stream. It begins after an event that the client names.
 //
-// A sender waits while 8 KiB are unwritten, and a response follows or has yet to begin. So a
-// client that reads slowly slows down its own stream alone. A sender does not wait for a
-// client that has gone.
+// A sender waits when 8 KiB are unwritten. So a client that reads slowly slows down its own
+// stream alone. If the client has gone, the sender does not wait.
 //
 // The states of a stream:
 //
@@ -177,12 +190,12 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 //	  |                 +--> lost: the client cannot come back
 //	  +--> lost: the answer goes out as JSON, or the client has gone
 //
-// In the state lost nothing can be sent. A standalone stream begins in this state, and leaves
-// it when a GET follows it.
+// In the state lost nothing can be sent. A standalone stream begins in this state, because no
+// GET reads it yet. It leaves the state when a GET follows it.
 //
 // The id of an event is that of its stream, a slash, and its number. The number 0 stands for
-// the beginning of the stream. A client may continue after any event, as long as nothing that
-// follows it is lost, except progress: the answer comes last, and says more.
+// the beginning of the stream. A client may continue after any event if all later events are
+// still kept. Lost progress does not count, because the answer makes it unnecessary.
 type Stream struct {
 	id        string        // "": no client can continue it, or not yet
 	eventType string        // of its events; "": message, which need not be written
@@ -193,13 +206,13 @@ type Stream struct {
 
 	mu          sync.Mutex // guards the fields below
 	state       streamState
-	buffer      eventBuffer   // see "What a stream keeps"
+	buffer      eventBuffer
+	follower    *follower     // nil: nobody follows
+	farewell    []byte        // the last event of a response that ends before its stream; nil: it does not
 	endTime     time.Time     // zero: it has not ended
 	isForgotten bool          // nobody can continue it any more
-	asked       []ID          // questions that were sent here; those that are answered may be among them
-	farewell    []byte        // the last event of a response that ends before its stream; nil: it does not
-	follower    *follower     // nil: nobody follows
 	changed     chan struct{} // closed by signal; nil: nobody waits
+	asked       []ID          // questions that were sent here; those that are answered may be among them
 }
 
 type streamState int
@@ -211,13 +224,52 @@ const (
 	lost                        // no client can get what is sent
 )
 
-// sentEvent is an event in a stream.
+// sentEvent is an event in a stream. newSentEvent makes it of a Message.
 type sentEvent struct {
 	text     []byte          // its data
 	result   json.RawMessage // a large result, which is not copied: it is written after text, and then a }
 	method   string          // of the message; "": it is an answer, or no message
 	question ID              // of a request of the server; zero: it is none
-	isResult bool            // the message is a response with a result
+	isResult bool            // the message is an answer with a result
+}
+
+func (e sentEvent) isAnswer() bool { return e.method == "" }
+
+// eventBuffer is what a stream has of its events: those that no response has written, and the
+// newest of the others. It counts their bytes. The mutex of the Stream guards it.
+//
+//	      kept, for a client that comes back   |  in use, until they are written
+//	... 1/3   1/4   1/5   1/6   1/7   1/8   1/9|  1/10   1/11   1/12  <-- add
+//	lost                                     ^     ^             ^
+//	lostThrough, if it was no progress       |     |             last
+//	                                         |     position of a follower that writes 1/10
+//	                                         written, settled
+//
+// What a stream does with it:
+//
+//	isFull        is there too much in use for one more event?
+//	add           gives an event the next number; it is in use
+//	after         returns the events after a number, as many as one write may have
+//	written       is a field, which the stream sets: the events up to this number are written
+//	settle        ends the use of what is written: it is kept, or dropped
+//	hasAllAfter   has the buffer all events after a number, progress aside?
+//
+// These methods are in the section "What a stream keeps".
+type eventBuffer struct {
+	events      []sentEvent // always a suffix of all that was sent
+	last        int64       // number of the last event
+	written     int64       // number of the last event that a response has written
+	settled     int64       // number of the last event that is not in use any more: it is kept, or dropped
+	lostThrough int64       // number of the last event that is dropped, progress aside
+
+	inUse     int // bytes of events that are in use
+	keptBytes int // bytes of events that are kept
+	keep      int // keptBytes may be so many; 0: nothing is kept. It does not change when a response has begun
+
+	// The fields below do not change after the first event.
+	used      *counter // counts the bytes in use of all streams
+	kept      *counter // counts the bytes that all streams keep
+	countsAll bool     // small results count, too: those of a batch are written together
 }
 
 // ---- Sending on a stream ----
@@ -227,8 +279,8 @@ var (
 	errNotKept = errors.New("no such event is kept")
 )
 
-// send sends a message that is no answer. If too much is in use, progress is dropped: the
-// answer says more.
+// send sends a message that is no answer. If too much is in use, push returns errNoMemory. Then
+// progress is dropped: the answer makes it unnecessary.
 func (s *Stream) send(ctx context.Context, m *Message) error {
 	e := newSentEvent(m)
 	err := s.push(ctx, e)
@@ -249,21 +301,9 @@ func (s *Stream) sendAnswer(m *Message) *Error {
 	return m.Error
 }
 
-// push adds an event. Its bytes are in use from now on, also while the sender waits. If there
-// is no room for them, push returns errNoMemory.
-func (s *Stream) push(ctx context.Context, e sentEvent) error {
-	if !s.buffer.reserve(e) {
-		return errNoMemory
-	}
-	err := s.pushReserved(ctx, e)
-	if err != nil {
-		s.buffer.release(e)
-	}
-	return err
-}
-
-// pushReserved adds an event whose bytes are in use. It waits until tryPush need not wait.
-func (s *Stream) pushReserved(ctx context.Context, e sentEvent) error {
+// pushCounted is push without its first step, which counts the bytes of the event. It waits
+// until tryPush need not wait.
+func (s *Stream) pushCounted(ctx context.Context, e sentEvent) error {
 	for {
 		changed, err := s.tryPush(e)
 		if changed == nil {
@@ -277,33 +317,38 @@ func (s *Stream) pushReserved(ctx context.Context, e sentEvent) error {
 	}
 }
 
-// tryPush adds an event. If the sender has to wait, tryPush adds nothing, and returns changed,
-// which is closed when the sender is to try again.
+// tryPush adds an event. If the sender has to wait, tryPush adds nothing, and returns a channel
+// that is closed when the sender is to try again.
 func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	isFull := s.buffer.isFull(e)
-	isAnswer := e.method == ""
-	switch {
-	case s.state == lost || !s.endTime.IsZero():
+	if s.state == lost || !s.endTime.IsZero() {
 		return nil, errNobody
-	case isFull && s.state == followed, isFull && s.state == fresh && !isAnswer:
-		// While the stream is fresh, an answer does not wait: it may still go out as JSON.
+	}
+	if s.mustWait(e) {
 		return s.whenChanged(), nil
 	}
-	s.noteQuestion(e.question)
+	s.noteQuestion(e.question) // if the stream is lost, the question fails
 	s.buffer.add(e)
-	if s.state == left { // nobody writes it before the client comes back
+	if s.state == left { // nobody writes the event before the client comes back
 		s.settle()
 	}
-	if !isAnswer || s.state == followed { // an answer that may go out as JSON waits for the end
+	if s.state == followed || !e.isAnswer() { // an answer that may go out as JSON waits for the end of the stream
 		s.signal()
 	}
 	return nil, nil
 }
 
-// end ends the stream. The follower still writes what was sent. end may be called more than
-// once.
+// mustWait reports whether the sender of an event has to wait. In the state fresh, an answer
+// does not wait: it may still go out as JSON. In the state left, no sender waits. The caller
+// holds mu.
+func (s *Stream) mustWait(e sentEvent) bool {
+	isWritten := s.state == followed || s.state == fresh && !e.isAnswer() // or soon will be
+	return isWritten && s.buffer.isFull(e)
+}
+
+// end ends the stream: nothing more can be sent. The follower still writes what was sent. end may
+// be called more than once.
 func (s *Stream) end() {
 	s.mu.Lock()
 	if s.endTime.IsZero() {
@@ -337,14 +382,14 @@ func (s *Stream) signal() {
 // follower is a response that follows a stream. Its goroutine is that of ServeHTTP. The mutex
 // of the stream guards position and batch: this goroutine changes them, and others read them.
 type follower struct {
-	opening  []byte              // what the response begins with
 	w        http.ResponseWriter // of the response
+	opening  []byte              // what the response begins with
 	position int64               // number of the last event that it has taken
-	batch    []sentEvent         // the events that it writes; the last one is that at position
+	batch    []sentEvent         // the events that it has taken and now writes; the last one has the number position
 }
 
-// written returns the number of the last event before the batch: it need not be written any
-// more.
+// written returns the number of the last event before the batch: all events up to this one are
+// written.
 func (f *follower) written() int64 { return f.position - int64(len(f.batch)) }
 
 // serveFollower is the life of a follower: it takes events, writes them, and takes again. If
@@ -354,50 +399,39 @@ func (s *Stream) serveFollower(f *follower, r *http.Request) {
 	defer s.detach(f)
 	f.begin()
 	defer extendDeadline(f.w, 0) // net/http writes the end of the response
-	text := f.opening
-	hasWritten := false
-	for {
+	text := f.opening            // is written before the events
+	for isFirst := true; ; isFirst = false {
 		farewell, changed, over := s.nextEvents(f)
-		if r.Context().Err() != nil {
+		if r.Context().Err() != nil { // the client has gone
 			return
 		}
 		text = append(text, farewell...)
-		if !hasWritten && len(text)+len(f.batch) == 0 {
-			text = []byte(":\n\n") // a proxy may hold the header back until the first byte of the body comes
+		isEmpty := len(text)+len(f.batch) == 0
+		if isEmpty && isFirst { // a proxy may hold the header back until the first byte of the body comes
+			text, isEmpty = []byte(":\n\n"), false
 		}
-		hasWritten = true
-		if len(text)+len(f.batch) > 0 && s.write(text, f) != nil || over {
+		if !isEmpty && s.write(text, f) != nil || over {
 			return
 		}
 		text = nil
-		if changed == nil { // it has taken something, and there may be more
-			continue
-		}
-		var silence <-chan time.Time
-		if s.keepAlive > 0 {
-			silence = time.After(s.keepAlive)
-		}
-		select {
-		case <-changed:
-		case <-r.Context().Done():
-		case <-silence:
-			text = []byte(": keep-alive\n\n")
+		if changed != nil {
+			text = s.await(changed, r)
 		}
 	}
 }
 
-// nextEvents gives a follower what it writes next. The call means that the last batch is
-// written. There are three cases:
+// nextEvents gives a follower what it writes next. By calling it, the follower says that it has
+// written its last batch. There are three cases:
 //
-//   - there are events: they are in f.batch
-//   - there may be events later: changed is closed then
-//   - the follower ends: over is true, and farewell is what it still writes
+//   - There are events. They are in f.batch.
+//   - There are none yet. changed is closed when the follower is to call again.
+//   - The follower ends. over is true, and it still writes farewell.
 func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(f.batch) // it is written, and its memory is free
 	f.batch = f.batch[:0]
-	if s.follower != f {
+	if s.follower != f { // another one has taken its place
 		return nil, nil, true
 	}
 	if s.buffer.written < f.position {
@@ -409,7 +443,7 @@ func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct
 	switch {
 	case len(f.batch) > 0:
 		return nil, nil, false
-	case s.farewell != nil, !s.endTime.IsZero():
+	case s.farewell != nil || !s.endTime.IsZero():
 		return s.farewell, nil, true
 	}
 	return nil, s.whenChanged(), false
@@ -428,13 +462,12 @@ func (f *follower) begin() {
 	_ = http.NewResponseController(f.w).SetReadDeadline(time.Time{})
 }
 
-// write writes text, and then what a follower has taken. Between two writes there is no
-// deadline: HTTP/2 would reset the stream when the deadline passes, and the WriteTimeout of
-// the server must not end the stream.
+// write writes text, and then the events that a follower has taken. A client that does not read
+// them in time loses its connection: see limitWrite.
 func (s *Stream) write(text []byte, f *follower) (err error) {
 	s.limitWrite(text, f)
-	rc := http.NewResponseController(f.w) // sees through wrappers that have an Unwrap method
-	defer rc.SetWriteDeadline(time.Time{})
+	rc := http.NewResponseController(f.w)  // sees through wrappers that have an Unwrap method
+	defer rc.SetWriteDeadline(time.Time{}) // between two writes there is no limit
 	number := f.written()
 	for _, e := range f.batch {
 		number++
@@ -481,7 +514,8 @@ func (s *Stream) disconnect(retry time.Duration) {
 // for the rest.
 func (s *Stream) polls() bool { return s.prime && s.hasIDs() }
 
-// detach notes that a follower has ended. If the client cannot come back, the stream is lost.
+// detach notes that a follower has ended. If the client may come back, its stream waits for it.
+// Otherwise the stream is lost.
 func (s *Stream) detach(f *follower) {
 	s.mu.Lock()
 	if s.follower == f { // otherwise another one has taken its place
@@ -500,27 +534,19 @@ func (s *Stream) detach(f *follower) {
 	}
 }
 
-// abandon makes a stream lost that no response will follow. What was sent on it is dropped.
-func (s *Stream) abandon() {
-	s.mu.Lock()
-	s.state = lost
-	s.settle()
-	s.signal()
-	s.mu.Unlock()
-	s.failQuestions()
-}
-
-// isResumable reports whether a client may come back for what it has not read. It may if it
-// knows the id of an event.
+// isResumable reports whether a client may come back for what it has not read. It has to name an
+// id. So an id could have been sent: that of the beginning, if responses begin with one, or
+// that of an event.
 func (s *Stream) isResumable() bool {
-	return s.hasIDs() && !s.isForgotten && (s.prime || s.buffer.last > 0)
+	couldSendID := s.hasIDs() && (s.prime || s.buffer.last > 0)
+	return couldSendID && !s.isForgotten
 }
 
 // attach lets a new response follow the stream. If another one follows, the new one takes its
 // place. after is the id of the last event that the client has got. If the client may not
-// continue after this event, attach returns an error. If after is "", the response gets what no
-// other one has written, or is writing. The caller then calls serveFollower, because nothing
-// else detaches the follower.
+// continue after this event, attach returns an error. If after is "", the response gets the
+// events that no earlier response has written or has already taken. The caller must then call
+// serveFollower, because nothing else detaches the follower.
 func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -536,13 +562,13 @@ func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err e
 	return s.attachAt(w, from, after == ""), nil
 }
 
-// position returns the number of the event with an id, if the client may continue after it.
-// The caller holds mu.
+// position returns the number of the event with an id. It returns errNotKept if the stream has
+// not given this id, or if the client may not continue after this event. The caller holds mu.
 func (s *Stream) position(id string) (number int64, err error) {
 	text, _ := strings.CutPrefix(id, s.id+"/")
 	number, _ = strconv.ParseInt(text, 10, 64)
-	isID := id == s.eventID(number) && (number > 0 || s.prime) // without prime, no response has the id of the beginning
-	if !isID || !s.isResumable() || !s.buffer.hasAllAfter(number) {
+	isGiven := id == s.eventID(number) && (number > 0 || s.prime) // without prime, no response has the id of the beginning
+	if !isGiven || !s.isResumable() || !s.buffer.hasAllAfter(number) {
 		return 0, errNotKept
 	}
 	return number, nil
@@ -564,15 +590,6 @@ func (s *Stream) attachAt(w http.ResponseWriter, from int64, isNew bool) *follow
 	s.follower, s.state = f, followed
 	s.signal()
 	return f
-}
-
-// forget drops all events that are written. No client can continue the stream any more: its
-// session has ended, or does without it.
-func (s *Stream) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.isForgotten = true
-	s.settle()
 }
 
 // ---- Sessions: what a legacy server remembers about its HTTP clients ----
@@ -609,7 +626,7 @@ type Sessions struct {
 	// a timer or Close. context.Cause of Session.Context is the reason. nil: not
 	// wanted.
 	Ended func(*Session)
-	Log   *slog.Logger // nil: that of the handler
+	Log   *slog.Logger // nil: that of the StreamableHandler
 
 	wasFull func() bool // reports whether a request has found no room since the last call; nil: there is no bound
 
@@ -923,9 +940,9 @@ func (ss *Sessions) Close() {
 	}
 }
 
-// ---- What both handlers share ----
+// ---- What StreamableHandler and SSEHandler share ----
 
-// service is what the handlers of both transports have: what they count, and how they end.
+// service is what StreamableHandler and SSEHandler have: what they count, and how they end.
 type service struct {
 	once      sync.Once // for prepare
 	keepAlive time.Duration
@@ -939,7 +956,7 @@ type service struct {
 	running counter // requests whose handlers run
 
 	encoders chan struct{} // has a place for each result that is being encoded
-	next     chan func()   // for the goroutines of handlers that wait; it has no buffer
+	next     chan func()   // for goroutines that have run handlers, and wait; it has no buffer
 
 	noStreams   atomic.Bool // the log has said that nothing can be flushed
 	noDeadlines atomic.Bool // the log has said that no deadline can be set
@@ -1077,7 +1094,7 @@ func (h *service) countResults(base *Exchange, isBatch bool, body *reservation) 
 	return results
 }
 
-// close ends a handler and its sessions: see StreamableHandler.Close.
+// close ends an http.Handler and its sessions: see StreamableHandler.Close.
 func (h *service) close(sessions *Sessions) {
 	h.mu.Lock()
 	h.windDown()
@@ -1100,7 +1117,7 @@ func (h *service) close(sessions *Sessions) {
 
 // SSEHandler is an http.Handler for the transport of 2024-11-05. A GET opens a
 // conversation, which ends with the response. The POSTs go to the same path, with
-// a query that names the conversation. Mount the handler at one path. A proxy must
+// a query that names the conversation. Mount it at one path. A proxy must
 // not rewrite that path, because the server tells it to the client. What
 // StreamableHandler says about middleware holds here, too.
 //
@@ -1228,7 +1245,7 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 	case s == nil || !isOpen:
 		h.refuse(w, r, http.StatusNotFound, idOf(in), "No such session")
 	case first.Kind() == Invalid && first.ID == ID{} && !in.Batch:
-		// The error response has no id. On the stream the client could not see which
+		// The JSON-RPC error response has no id. On the stream the client could not see which
 		// of its POSTs is meant.
 		writeJSON(w, http.StatusBadRequest, in)
 	case !h.running.take(n):
@@ -1601,7 +1618,7 @@ type poster struct {
 type clientPost struct {
 	payload  Payload
 	request  ID          // of the request in payload; the zero ID: there is none
-	answered atomic.Bool // its response has come, perhaps on another stream
+	answered atomic.Bool // the answer has come, perhaps on another stream
 	// ctx ends when the post is over. Its cause is why it has failed, if it has.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -1677,7 +1694,7 @@ func (c *poster) failAll() (before error) {
 	return before
 }
 
-// noteRevision reads which revision was agreed on. Only the response to initialize
+// noteRevision reads which revision was agreed on. Only the answer to initialize
 // names one.
 func (c *poster) noteRevision(in Payload) {
 	c.mu.Lock()
@@ -1736,8 +1753,8 @@ type HTTPError struct {
 	Header http.Header
 	Body   []byte // its first 64 KiB
 
-	fault *Error // of the error response in the body; nil: there is none
-	id    ID     // of that response
+	fault *Error // of the JSON-RPC error response in the body; nil: there is none
+	id    ID     // of that error response
 }
 
 // Error returns the status, and the part of the response that best explains it:
@@ -1941,9 +1958,9 @@ func (t *withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // ==== Bounds and protection ====
 
-// ---- Guard: what is checked before every handler ----
+// ---- Guard: what is checked before each HTTP request is handled ----
 
-// Guard checks each HTTP request before a handler of this package reads its body.
+// Guard checks each HTTP request before an http.Handler of this package reads its body.
 // StreamableHandler and SSEHandler embed one.
 //
 // The zero Guard lets in every program that can connect to the listener. Of web
@@ -2007,8 +2024,8 @@ type AuthError struct {
 
 func (e *AuthError) Error() string { return "not authorized: " + e.Challenge }
 
-// Wrap returns a handler that makes the checks of the Guard before those of next. It
-// is for a handler that stands beside the MCP endpoint, such as one for metadata.
+// Wrap returns an http.Handler that makes the checks of the Guard before those of next. It
+// is for one that stands beside the MCP endpoint, such as one for metadata.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := g.admit(w, r); ok {
@@ -2202,7 +2219,7 @@ func (g *Guard) authenticate(w http.ResponseWriter, r *http.Request) (principal 
 	return "", false
 }
 
-// refuse answers a request with a status and an error response. Its code is
+// refuse answers a request with a status and a JSON-RPC error response. Its code is
 // CodeInternalError for a status of 500 or more, and else CodeInvalidRequest. id
 // is that of the JSON-RPC request; the zero ID: it is not known.
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, status int, id ID, reason string) {
@@ -2237,7 +2254,7 @@ func (g *Guard) silence() time.Duration {
 const noFlush = "No stream: this server's middleware has neither Unwrap nor Flush"
 
 // canStream reports whether a response can be flushed. If it cannot, the log says
-// so, once for each handler: everything else works, so the reason would be hard to
+// so, once for each http.Handler: everything else works, so the reason would be hard to
 // find.
 func (g *Guard) canStream(w http.ResponseWriter, warned *atomic.Bool) bool {
 	can := canFlush(w)
@@ -2303,7 +2320,9 @@ func extendDeadline(w http.ResponseWriter, size int) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait)) // some writers cannot
 }
 
-// limitWrite sets the deadline for a write of text, and of what a follower has taken.
+// limitWrite sets the deadline for a write of text, and of what a follower has taken. Between two
+// writes there is none: HTTP/2 would reset the stream when the deadline passes, and the
+// WriteTimeout of the server must not end the stream.
 func (s *Stream) limitWrite(text []byte, f *follower) {
 	size := len(text)
 	for _, e := range f.batch {
@@ -2316,6 +2335,22 @@ func (s *Stream) limitWrite(text []byte, f *follower) {
 	} else {
 		f.hurry()
 	}
+}
+
+// await waits until something has changed, or the client has gone. After a long silence it
+// returns a comment that is to be written: proxies cut a connection on which nothing is sent.
+func (s *Stream) await(changed <-chan struct{}, r *http.Request) (comment []byte) {
+	var silence <-chan time.Time // nil: that may take for ever
+	if s.keepAlive > 0 {
+		silence = time.After(s.keepAlive)
+	}
+	select {
+	case <-changed:
+	case <-r.Context().Done():
+	case <-silence:
+		return []byte(": keep-alive\n\n")
+	}
+	return nil
 }
 
 // hurry gives a second to a follower that another one has displaced: its client may have
@@ -2441,7 +2476,7 @@ func hasZeroWeight(params string) bool {
 
 // ---- Bounds: how much all clients together may have ----
 
-// A counter bounds what all clients of a handler have together: bytes, or requests.
+// A counter bounds what all clients of an http.Handler have together: bytes, or requests.
 // What finds no room is refused at once. A counter does not know whose things it counts,
 // so one client can take all there are: see Guard.MaxHeld. A nil counter bounds nothing.
 type counter struct {
@@ -2529,7 +2564,7 @@ const (
 
 	eventOverhead = 256 // bytes that an event costs beside its data
 
-	// maxServed is how many requests a handler serves at once. One that only waits costs
+	// maxServed is how many requests an http.Handler serves at once. One that only waits costs
 	// about 50 KB, most of it for its connection, so all of them cost 150 MB.
 	maxServed = 3 * maxInFlight
 
@@ -2621,7 +2656,7 @@ func (r *countingReader) Read(b []byte) (int, error) {
 }
 
 // answersIn returns how many answers a payload gets. What is no message gets one, too. A
-// response or a notification gets none, so it never waits for requests: they may be waiting
+// JSON-RPC response or a notification gets none, so it never waits for requests: they may be waiting
 // for it.
 func answersIn(in Payload) (n int) {
 	for _, m := range in.Messages {
@@ -2641,7 +2676,7 @@ func idOf(in Payload) ID {
 	return ID{}
 }
 
-// hasResponseTo reports whether a payload holds the response to a request.
+// hasResponseTo reports whether a payload holds the JSON-RPC response to a request.
 func hasResponseTo(in Payload, id ID) bool {
 	return slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response && m.ID == id })
 }
@@ -2669,28 +2704,17 @@ const (
 	maxWrite     = 8 << 10 // bytes of one write; one event may have more
 )
 
-// eventBuffer is what a stream has of its events: those that no response has written, and the
-// newest of the others. It counts their bytes. The mutex of the Stream guards it.
-//
-//	      kept, for a client that comes back   |  in use, until they are written
-//	... 1/3   1/4   1/5   1/6   1/7   1/8   1/9|  1/10   1/11   1/12  <-- add
-//	lost                                       ^                  ^
-//	lostThrough, if it was no progress         written, settled   last
-type eventBuffer struct {
-	events      []sentEvent // always a suffix of all that was sent
-	last        int64       // number of the last event
-	written     int64       // number of the last event that a response has written
-	settled     int64       // number of the last event that is not in use any more: it is kept, or dropped
-	lostThrough int64       // number of the last event that is dropped, progress aside
-
-	inUse     int // bytes of events that are in use
-	keptBytes int // bytes of events that are kept
-	keep      int // keptBytes may be so many; 0: nothing is kept. It does not change when a response has begun
-
-	// The fields below do not change after the first event.
-	used      *counter // counts the bytes in use of all streams
-	kept      *counter // counts the bytes that all streams keep
-	countsAll bool     // small results count, too: those of a batch are written together
+// push adds an event. Its bytes are in use from now on, also while the sender waits. If there
+// is no room for them, push returns errNoMemory.
+func (s *Stream) push(ctx context.Context, e sentEvent) error {
+	if !s.buffer.reserve(e) {
+		return errNoMemory
+	}
+	err := s.pushCounted(ctx, e)
+	if err != nil {
+		s.buffer.release(e)
+	}
+	return err
 }
 
 // first returns the number of the oldest event that the buffer has.
@@ -2814,6 +2838,25 @@ func (e sentEvent) isProgress() bool { return e.method == "notifications/progres
 
 // size returns how many bytes the data of the event has; that may be one too many.
 func (e sentEvent) size() int { return len(e.text) + len(e.result) + len("}") }
+
+// abandon makes a stream lost that no response will follow. What was sent on it is dropped.
+func (s *Stream) abandon() {
+	s.mu.Lock()
+	s.state = lost
+	s.settle()
+	s.signal()
+	s.mu.Unlock()
+	s.failQuestions()
+}
+
+// forget drops all events that are written. No client can continue the stream any more: its
+// session has ended, or does without it.
+func (s *Stream) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.isForgotten = true
+	s.settle()
+}
 
 // noteQuestion notes a request of the server, and forgets those that are answered. The
 // caller holds mu.
