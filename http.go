@@ -51,29 +51,29 @@ package main
 //
 // What becomes of a call when its connection breaks:
 //
-//	                              in a session             without one, and in the modern era
-//	the handler                   continues                is cancelled: its context ends
-//	its answer, if the response   is kept, if Sessions.    is dropped
-//	  had become a stream           Keep allows it
-//	its answer, if it had not     is dropped               is dropped
-//	our client, if a response     continues the stream     fails with ErrInterrupted
-//	  had begun                     with a GET, or fails
-//	                                with ErrInterrupted
-//	our client, if none had       fails with the error of net/http: it is unknown whether the call has run
+//   - In a session, the handler continues. Its answer is kept, if the response had become a
+//     stream, and if Sessions.Keep allows it. Otherwise the answer is dropped.
+//   - Without a session, and in the modern era, the handler is cancelled: its context ends. Its
+//     answer is dropped.
+//   - Our client, after the first byte of the response, continues the stream with a GET, if it is
+//     in a session. Otherwise, or if that fails, the call fails with ErrInterrupted.
+//   - Our client, before it, fails with the error of net/http. Nobody knows whether the call has run.
 //
-// Where the server sends a message that is not an answer:
+// Where the server sends a message that is not an answer, if it belongs to a request:
 //
-//	                              in a session             in the modern era          legacy, without a session
-//	it belongs to a request       the stream of its POST   the stream of its POST     the stream of its POST;
-//	                                                         (a question: as the        a question fails
-//	                                                         result of the call)
-//	it belongs to none            the standalone stream;   the stream of a            it is dropped
-//	                                without a GET it is      subscriptions/listen
-//	                                dropped; after a cut
-//	                                it is kept, if the
-//	                                client knows an event
+//	in a session                  the stream of the POST
+//	in the modern era             the stream of the POST; a question is the result of the call
+//	legacy, without a session     the stream of the POST; a question fails
 //
-// On a first reading, read to the banner "The header of legacy requests": 634 lines.
+// And if it belongs to none:
+//
+//	in a session                  the standalone stream. Without a GET the message is dropped. After
+//	                              a cut it is kept, if events have ids and one could have been sent
+//	in the modern era             the stream of a subscriptions/listen
+//	legacy, without a session     it is dropped
+//
+// On a first reading, read to the banner "The header of legacy requests": 650 lines. The head of
+// sse.go has the words, such as response and handler.
 //
 // Source: 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http;
 // 2026-07-28 basic/transports/streamable-http. Copy this file with jsonrpc.go,
@@ -100,6 +100,29 @@ import (
 )
 
 // ==== The server ====
+//
+// Names that come here before their sections. In this file:
+//
+//	session, gone                        find the session that a request names; answer that there is none
+//	validate                             says what is wrong with a modern request
+//	sessionless                          dispatches a legacy payload if there are no sessions
+//	in.refuse, in.reject                 answer with a status and a JSON-RPC error
+//	count, handled, handledIfRefused     take what a POST needs, and give it back
+//	untilHandled                         lets Close end the contexts of a Peer that is in no session
+//
+// In sse.go:
+//
+//	admit, readPayload, accepts          the checks of the Guard; the body; the header Accept
+//	enter, open, life                    how Close ends an http.Handler
+//	canStream, canFlush                  whether middleware lets a response be a stream
+//	newStream, standalone, follow        make a Stream; let a response follow one
+//	run, answerOn                        run the handlers, and send their answers on a Stream
+//	accepted, writeJSON, writeParts      write a response that is no stream
+//
+// In jsonrpc.go and session.go:
+//
+//	Peer.dispatch                        notes the requests of a payload, and returns the responder for them
+//	Revision, mcpFacts                   what MCP knows about a version, and about a request
 
 const decideAfter = time.Second // how long a response waits for the answer before it becomes a stream
 
@@ -167,9 +190,9 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	group := &h.requests
+	group := &h.requests // Close waits for all of a group
 	if r.Method == http.MethodGet {
-		group = &h.gets // Close waits for these last
+		group = &h.gets
 	}
 	if !h.enter(group) {
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "The server is shutting down")
@@ -216,23 +239,27 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //	  - the client has gone: nothing is written, or the Stream is kept
 //	  - else: the response follows the Stream
 type incoming struct {
-	h            *StreamableHandler
-	w            http.ResponseWriter
-	r            *http.Request
-	payload      Payload
-	acceptsJSON  bool         // the client accepts JSON
-	mayStream    bool         // the response may become a stream
-	isBatch      bool         // the answers form one array
-	revision     Revision     // in force for a request without a session; zero in a session
-	session      *Session     // nil: there is none, so a client that leaves cancels its requests
-	stream       *Stream      // of the response
+	h       *StreamableHandler
+	w       http.ResponseWriter
+	r       *http.Request
+	payload Payload
+
+	// What decides about the response.
+	acceptsJSON bool     // the client accepts JSON
+	mayStream   bool     // the response may become a stream
+	isBatch     bool     // the answers form one array
+	revision    Revision // in force for a request without a session; zero in a session
+	session     *Session // nil: there is none, so a client that leaves cancels its requests
+	stream      *Stream  // of the response
+	opened      bool     // initialize has opened the session
+	fault       *Error   // in the last answer, once the stream has ended; nil: that is a result
+
+	// What handled gives back: see "What a POST takes, until it is handled".
+	isDispatched bool         // a Peer has taken in the payload, and will call handled
 	body         *reservation // counts the bytes of the body
-	requests     int          // how many messages get a response: requests, and Invalid ones
+	requests     int          // how many messages get an answer: requests, and Invalid ones
 	places       *counter     // counts the requests while they run; nil: they are not counted
 	whenHandled  func()       // runs when the handlers have returned; nil: nothing does
-	opened       bool         // initialize has opened the session
-	isDispatched bool         // a Peer has taken in the payload, and will call handled
-	fault        *Error       // in the last answer, once the stream has ended; nil: that is a result
 }
 
 // post reads a payload, and answers it.
@@ -242,12 +269,8 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		return
 	}
 	in := &incoming{h: h, w: w, r: r, payload: payload, body: body}
-	in.payload.done = in.handled // which the Peer calls
-	defer func() {               // if no Peer has taken in the payload, also because of a panic
-		if !in.isDispatched {
-			in.handled()
-		}
-	}()
+	in.payload.done = in.handled // is called when the handlers have returned
+	defer in.handledIfRefused()  // or here, if none has run
 	in.acceptsJSON = accepts(r.Header["Accept"], "application/json")
 	acceptsStream := accepts(r.Header["Accept"], "text/event-stream")
 	if !in.acceptsJSON && !acceptsStream {
@@ -258,26 +281,6 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	in.route(Exchange{Principal: principal, protocolData: new(mcpFacts)})
 }
 
-// refuse answers with a status, and with an error that has the reason.
-func (in *incoming) refuse(status int, reason string) {
-	in.h.refuse(in.w, in.r, status, idOf(in.payload), reason)
-}
-
-// reject does what refuse does, with an Error of the caller.
-func (in *incoming) reject(status int, fault *Error) {
-	in.h.rejectInEra(in.w, in.r, status, idOf(in.payload), fault)
-}
-
-// handled gives back the bytes of the body, and the places of the requests. It runs once, when
-// all handlers have returned. The Peer that has taken in the payload calls it, or else post.
-func (in *incoming) handled() {
-	in.body.release()
-	in.places.give(in.requests)
-	if in.whenHandled != nil {
-		in.whenHandled()
-	}
-}
-
 // route decides about the era and the session of a payload. Each message gets a copy of base.
 // A request names its version in its _meta, else in its header. The first line that fits counts:
 //
@@ -286,7 +289,8 @@ func (in *incoming) handled() {
 //	 2 has more than one MCP-Protocol-Version                   400
 //	 3 names a modern version, and one is offered               modern
 //	 4 names no version, and no legacy one is offered           modern, which says what is missing
-//	 5 names a modern version, and none is offered              400, but an initialize that names it only in its header is legacy
+//	 5 names a modern version, and none is offered              400
+//	   … but is an initialize, and only its header names it     lines 9 and 10: it is legacy
 //	 6 names another version in _meta than in its header        400
 //	 7 names a version in _meta that is not offered             400
 //	 8 is legacy, and no legacy version is offered              400
@@ -334,40 +338,43 @@ func (in *incoming) route(base Exchange) {
 	}
 }
 
-// initialize opens a session, if the handshake succeeds. The version in the header
-// is not checked: otherwise client and server could never agree on one. The
-// response is always JSON, because its header has the id of the session, and the session
-// opens only when the handler has succeeded.
+// initialize makes a session, and opens it if the handshake succeeds. The version in the header
+// is not checked: otherwise client and server could never agree on one. The response is always
+// JSON, because its header has the id of the session, and the session opens only when the
+// handler has succeeded.
 func (in *incoming) initialize(base Exchange) {
+	// 1. The session is there, but no other request can find it.
 	s := in.h.Sessions.create(base.Principal)
 	defer s.release()
 	in.session, in.mayStream = s, false
-	stop := context.AfterFunc(in.h.life, func() { s.Peer.endContexts(ErrSessionClosed) }) // Close ends only sessions in the table
-	in.whenHandled = func() {
-		stop()
+	base.Peer = s.Peer
+	// 2. If it is not opened before the handlers have returned, it ends.
+	in.untilHandled(s.Peer, ErrSessionClosed, func() {
 		if !in.opened {
 			in.h.Sessions.Delete(s, ErrSessionClosed)
 		}
-	}
-	opening := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-		result, err := in.h.Handler.Handle(ctx, x)
-		if err != nil {
-			return nil, err
-		}
-		// A result that cannot be encoded is an error, and opens nothing.
-		agreed, err := marshalObject(result)
-		if err != nil {
-			return nil, err
-		}
-		if err := in.h.Sessions.add(s); err != nil {
-			in.h.log().Warn("no session", "reason", err)
-			return nil, errNoRoom
-		}
-		in.opened = true
-		return encoded(agreed), nil
 	})
-	base.Peer = s.Peer
-	in.handOn(context.WithoutCancel(in.r.Context()), opening, s.Peer, base)
+	// 3. The handler answers, and the session opens.
+	in.handOn(context.WithoutCancel(in.r.Context()), HandlerFunc(in.openSession), s.Peer, base)
+}
+
+// openSession is the Handler for initialize. It calls that of the program, and opens the session
+// if it succeeds.
+func (in *incoming) openSession(ctx context.Context, x *Exchange) (any, error) {
+	result, err := in.h.Handler.Handle(ctx, x)
+	if err != nil {
+		return nil, err
+	}
+	agreed, err := marshalObject(result) // a result that cannot be encoded is an error, and opens nothing
+	if err != nil {
+		return nil, err
+	}
+	if err := in.h.Sessions.add(in.session); err != nil {
+		in.h.log().Warn("no session", "reason", err)
+		return nil, errNoRoom
+	}
+	in.opened = true
+	return encoded(agreed), nil
 }
 
 var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
@@ -388,31 +395,26 @@ func (in *incoming) inSession(base Exchange) {
 	in.handOn(context.WithoutCancel(in.r.Context()), in.h.Handler, s.Peer, base)
 }
 
-// assumedVersion is in force where neither a session nor a header names another.
-// 2025-11-25 basic/transports#protocol-version-header: without the header "the
-// server SHOULD assume protocol version 2025-03-26".
-const assumedVersion = "2025-03-26"
+// modern checks a message of the modern era, and dispatches it. A subscription lasts, so its
+// response must be a stream.
+func (in *incoming) modern(base Exchange) {
+	fault := in.h.validate(in.r.Header, in.payload)
+	isSubscription := in.payload.hasRequest("subscriptions/listen")
+	switch {
+	case fault != nil:
+		in.reject(http.StatusBadRequest, fault)
+	case isSubscription && !canFlush(in.w):
+		in.refuse(http.StatusInternalServerError, noFlush)
+	case isSubscription && !in.mayStream:
+		in.refuse(http.StatusNotAcceptable, "A subscription is a stream: Accept must allow text/event-stream")
+	default:
+		base.facts().revision = revision(in.r.Header.Get("Mcp-Protocol-Version"))
+		in.alone(base)
+	}
+}
 
 // statelessProtocol is for requests that stand alone. Nothing is stored in it.
 var statelessProtocol = new(mcpProtocol)
-
-// sessionless dispatches a legacy payload if there are no sessions.
-func (in *incoming) sessionless(base Exchange) {
-	version := in.r.Header.Get("Mcp-Protocol-Version")
-	fault := in.h.checkVersion(in.r)
-	if fault == nil && version == "" && !slices.Contains(in.h.legacy, assumedVersion) {
-		// 2026-07-28 basic/transports/streamable-http#protocol-version-header:
-		// a server that serves no client older than 2025-06-18 "MUST reject a
-		// request without the header".
-		fault = mismatch("MCP-Protocol-Version is missing")
-	}
-	if fault != nil {
-		in.reject(http.StatusBadRequest, fault)
-		return
-	}
-	base.facts().revision = revision(cmp.Or(version, assumedVersion))
-	in.alone(base)
-}
 
 // alone dispatches a payload that belongs to no session. The server knows nothing
 // of the client but this request. If the client leaves, nothing can be delivered to
@@ -422,23 +424,23 @@ func (in *incoming) sessionless(base Exchange) {
 func (in *incoming) alone(base Exchange) {
 	noStream := func(context.Context, *Message) error { return errNobody } // for what belongs to no request
 	p := newPeer(in.r.Context(), noStream, statelessProtocol, in.h.Log)    // net/http ends this context when the client leaves
-	stop := context.AfterFunc(in.h.life, func() { p.endContexts(ErrClosed) })
-	in.whenHandled = func() { stop() }
+	in.untilHandled(p, ErrClosed, func() {})
 	in.handOn(p.ctx, in.h.Handler, p, base)
 }
 
 // handOn lets a Peer take in the payload, starts the handlers, and writes the response.
 func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchange) {
+	// 1. What the handlers send goes to the stream.
 	in.stream = in.h.newStream(in.session)
-	in.stream.buffer.countsAll = in.payload.Batch // the answers of a batch are written together
+	in.revision = base.facts().revision
 	base.Header, base.Ending = in.r.Header, in.h.open.Done()
 	base.send, base.facts().disconnect = in.send, in.disconnect
-	results := in.h.countResults(&base, in.payload.Batch, in.body)
-	in.revision = base.facts().revision
-	in.requests = answersIn(in.payload)
-	if !in.takePlaces() {
-		return
+	// 2. Each request needs a place. What counts the body also counts the results, if it can.
+	results, ok := in.count(&base)
+	if !ok {
+		return // it has answered
 	}
+	// 3. The Peer notes the requests, and handles all else. When all is handled, it calls handled.
 	in.isDispatched = true
 	replies := p.dispatch(ctx, h, in.payload, base)
 	if replies == nil {
@@ -447,20 +449,22 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	}
 	in.isBatch = replies.Batch
 	in.payload = Payload{} // so that the memory of each message is free when it is handled
+	// 4. The handlers run on a goroutine of their own. The stream ends with the last answer.
 	in.h.run(func() {
 		defer in.stream.end()
 		in.fault = in.h.answerOn(in.stream, replies, results)
 	})
+	// 5. This goroutine writes the response.
 	in.respond()
 }
 
 // acknowledge answers a POST for which no handler of a request runs. The POST has only
-// notifications or responses, or its requests have come too late.
+// notifications or JSON-RPC responses, or its requests have come too late.
 func (in *incoming) acknowledge() {
 	damaged := slices.IndexFunc(in.payload.Messages, func(m *Message) bool { return m.unusable != nil })
 	id := idOf(in.payload)
 	switch {
-	case damaged >= 0: // a response that cannot be used: the call that has waited for it has failed
+	case damaged >= 0: // a JSON-RPC response that cannot be used: the call that has waited for it has failed
 		in.h.refuse(in.w, in.r, http.StatusBadRequest, id, in.payload.Messages[damaged].unusable.Error())
 	case in.requests > 0 && in.h.open.Err() != nil: // Close was called meanwhile
 		in.h.refuse(in.w, in.r, http.StatusServiceUnavailable, id, "The server is shutting down")
@@ -524,79 +528,79 @@ func (in *incoming) respond() {
 }
 
 // beginResponse decides what the response is, and returns the function that writes it. If it
-// cannot decide yet, write is nil, and changed is closed when it can be asked again.
+// cannot decide yet, write is nil, and changed is closed when it can be asked again. The first
+// line that fits counts:
 //
-//	                            the handlers run             they have returned
-//	only answers are there      not decided; a stream        JSON; a stream if the client
-//	                            after a second               accepts nothing else, and the
-//	                                                         status is 200
-//	another message is there    a stream                     a stream
-//	the client has gone         nothing is written           in a session as above, so that a stream
-//	                                                         is kept; otherwise nothing is written
+//	1 the handlers run, only answers are there, and no second has passed    not decided, if the client is there
+//	2 the client has gone, and the handlers run, or there is no session     nothing is written
+//	3 the handlers have returned, and only answers are there                JSON, if the client accepts it
+//	4 anything else                                                         a stream
 //
-// A client that does not accept a stream gets JSON when the handlers have returned.
-// All is decided under one lock, because the handlers may send at the same time.
+// A client that does not accept a stream gets JSON when the handlers have returned. An error whose
+// status is not 200 is always JSON. If all requests were cancelled, there is nothing to say in
+// JSON, and line 4 counts. In a session, the stream is kept for a client that has gone. All is
+// decided under one lock, because the handlers may send at the same time.
 func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan struct{}) {
 	s := in.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	hasEnded := !s.endTime.IsZero()
 	hasGone := in.r.Context().Err() == context.Canceled
-	onlyAnswers := s.farewell == nil && !slices.ContainsFunc(s.buffer.events, func(e sentEvent) bool { return e.method != "" })
+	onlyAnswers := s.farewell == nil && !slices.ContainsFunc(s.buffer.events, func(e sentEvent) bool { return !e.isAnswer() })
 	isJSON := hasEnded && onlyAnswers && (!in.mayStream || in.acceptsJSON && len(s.buffer.events) > 0 || in.status() != http.StatusOK)
+	isDecided := hasEnded || hasGone || in.mayStream && (isLate || !onlyAnswers)
 	switch {
-	case hasGone && (!hasEnded || in.session == nil):
-		// 2026-07-28 basic/transports/streamable-http#cancellation: the server "MUST NOT
-		// send any further messages for it"
+	case !isDecided: // 1
+		return nil, s.whenChanged()
+	case hasGone && (!hasEnded || in.session == nil): // 2
 		return in.writeNothing, nil
-	case isJSON:
+	case isJSON: // 3
 		return in.writeAnswers, nil
-	case in.mayStream && (hasEnded || isLate || !onlyAnswers): // a stream
-		switch {
-		case hasEnded && onlyAnswers: // only answers, as in JSON: they cannot be fetched again, so they are not kept
-			s.buffer.keep = 0
-		case in.session != nil:
-			in.session.addStream(s) // a GET can continue it
-		}
-		f := s.attachAt(in.w, 0, true)
-		return func() {
-			s.enlist() // the stream may have ended before the response began
-			in.h.follow(s, f, in.r, &in.h.Guard)
-		}, nil
 	}
-	return nil, s.whenChanged()
+	return in.beginStream(hasEnded && onlyAnswers), nil // 4
 }
 
-// writeNothing ends the response to a client that has gone. The status says that this is no
-// answer, because the client may still read: it may have closed only its half of the connection.
+// beginStream lets the response follow the stream, and returns the function that writes it.
+// isOver: there are only answers, and no more will come. They cannot be fetched again, as if they
+// were JSON, so they are not kept. The caller holds the mutex of the stream.
+func (in *incoming) beginStream(isOver bool) (write func()) {
+	s := in.stream
+	switch {
+	case isOver:
+		s.buffer.keep = 0
+	case in.session != nil:
+		in.session.addStream(s) // a GET can continue it
+	}
+	f := s.attachAt(in.w, 0, true)
+	return func() {
+		s.enlist() // the stream may have ended before the response began
+		in.h.follow(s, f, in.r, &in.h.Guard)
+	}
+}
+
+// writeNothing ends the response to a client that has gone. 2026-07-28
+// basic/transports/streamable-http#cancellation: the server "MUST NOT send any further messages
+// for it". The status says that this is no answer, because the client may still read: it may
+// have closed only its half of the connection.
 func (in *incoming) writeNothing() {
 	in.stream.abandon()
 	in.w.WriteHeader(statusClientGone)
 }
 
-// status returns the status of a response that consists of one answer. The caller holds the
-// mutex of the stream, which has ended.
-func (in *incoming) status() int {
-	if len(in.stream.buffer.events) != 1 {
-		return http.StatusOK
-	}
-	return status(in.fault, in.revision.Modern)
-}
-
 // writeAnswers writes a response that consists of the answers alone. The stream has ended,
 // so it does not change any more.
 func (in *incoming) writeAnswers() {
-	s := in.stream
-	defer s.abandon()
+	events := in.stream.buffer.events
+	defer in.stream.abandon()
 	if in.opened {
 		in.w.Header().Set("Mcp-Session-Id", in.session.ID)
 	}
-	if len(s.buffer.events) == 0 { // all requests were cancelled, and there is nothing to say in JSON
+	if len(events) == 0 { // all requests were cancelled, and there is nothing to say in JSON
 		accepted(in.w)
 		return
 	}
 	var parts [][]byte
-	for i, e := range s.buffer.events {
+	for i, e := range events {
 		if i > 0 {
 			parts = append(parts, []byte(","))
 		}
@@ -608,32 +612,40 @@ func (in *incoming) writeAnswers() {
 	writeParts(in.w, in.status(), parts)
 }
 
-// statusClientGone is for logs: nginx, too, notes it for a client that has gone.
-const statusClientGone = 499
+// ---- GET ----
 
-// status returns the HTTP status of a response that holds one answer; fault nil: a result. If
-// the server has no room, it is 503. If the message or its header is wrong, it is 400. For the
-// error of a method it is 200: a legacy client takes another status for a failure of the
-// transport, and 404 for the end of its session. The modern era also has 400 for
-// CodeMissingCapability, and 404 for an unknown method: 2026-07-28
-// basic/transports/streamable-http#protocol-version-header, "If the server does not
-// implement the requested RPC method, it MUST respond with 404 Not Found".
-func status(fault *Error, modern bool) int {
-	if fault == nil {
-		return http.StatusOK
+// get answers a GET, which opens the standalone stream or continues a stream that
+// was cut. 2025-11-25 basic/transports#resumability-and-redelivery: "The server MUST
+// NOT replay messages that would have been delivered on a different stream."
+func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principal string) {
+	if !h.canStream(w, &h.noStreams) {
+		w.Header().Set("Allow", "POST, DELETE")
+		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, noFlush)
+		return
 	}
-	switch fault {
-	case errBusy, errListeners, errNoRoom: // nothing has run, so the client may try again
-		return http.StatusServiceUnavailable
+	s := h.session(w, r, ID{}, principal)
+	if s == nil {
+		return
 	}
-	switch code := fault.Code; {
-	case modern && code == CodeMethodNotFound:
-		return http.StatusNotFound
-	case modern && code == CodeMissingCapability,
-		code == CodeParseError, code == CodeInvalidRequest, code == CodeHeaderMismatch, code == CodeUnsupportedVersion:
-		return http.StatusBadRequest
+	defer s.release()
+	if !accepts(r.Header["Accept"], "text/event-stream") {
+		// The client "MUST include" that. A 405 would say that there is no stream.
+		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
+		return
 	}
-	return http.StatusOK
+	after := r.Header.Get("Last-Event-ID")
+	stream := s.find(after)
+	if after == "" {
+		stream = h.standalone(s)
+	}
+	if stream != nil {
+		if f, err := stream.attach(w, after); err == nil {
+			h.follow(stream, f, r, &h.Guard)
+			return
+		}
+	}
+	// A 404 would end the session for the client.
+	h.refuse(w, r, http.StatusBadRequest, ID{}, "Last-Event-ID is unknown, or no longer kept")
 }
 
 // ---- The header of legacy requests ----
@@ -654,12 +666,23 @@ func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
 	return nil
 }
 
+// refuse answers with a status, and with an error that has the reason.
+func (in *incoming) refuse(status int, reason string) {
+	in.h.refuse(in.w, in.r, status, idOf(in.payload), reason)
+}
+
+// reject does what refuse does, with an Error of the caller.
+func (in *incoming) reject(status int, fault *Error) {
+	in.h.rejectInEra(in.w, in.r, status, idOf(in.payload), fault)
+}
+
 // rejectInEra answers with an error. A server that offers no modern version must not
 // send the codes that only modern servers have. 2026-07-28
 // basic/transports/streamable-http#backward-compatibility: a client that gets one
-// goes on "rather than falling back" to initialize. The error has no id then, so the
-// client knows that no handler has read its call. 2025-11-25
-// basic/transports#sending-messages-to-the-server: "error response that has no id".
+// goes on "rather than falling back" to initialize. The code in their place is one that a
+// handler may answer with, too. So the error has no id, which tells the client that no handler
+// has read its request. 2025-11-25 basic/transports#sending-messages-to-the-server: "error
+// response that has no id".
 func (h *StreamableHandler) rejectInEra(w http.ResponseWriter, r *http.Request, status int, id ID, fault *Error) {
 	if !h.hasModern() && slices.Contains(modernCodes, fault.Code) {
 		id, fault = ID{}, &Error{Code: CodeInvalidRequest, Message: fault.Message, Data: fault.Data}
@@ -698,12 +721,46 @@ func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id I
 	return s
 }
 
+// delete answers a DELETE, which ends the session.
+func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, principal string) {
+	s := h.session(w, r, ID{}, principal)
+	if s == nil {
+		return
+	}
+	defer s.release()
+	h.Sessions.Delete(s, ErrSessionDeleted)
+	w.WriteHeader(http.StatusOK) // some proxies cannot pass a 204 on
+}
+
 // gone answers a request in a session that does not exist. The body is no message:
 // some clients would take a message for the answer to their call, and would not
 // open another session.
 func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 	h.log().Info("refused", "status", http.StatusNotFound, "reason", "session not found", "method", brief(r.Method), "path", brief(r.URL.Path), "from", r.RemoteAddr)
 	http.Error(w, "Session not found", http.StatusNotFound)
+}
+
+// assumedVersion is in force where neither a session nor a header names another.
+// 2025-11-25 basic/transports#protocol-version-header: without the header "the
+// server SHOULD assume protocol version 2025-03-26".
+const assumedVersion = "2025-03-26"
+
+// sessionless dispatches a legacy payload if there are no sessions.
+func (in *incoming) sessionless(base Exchange) {
+	version := in.r.Header.Get("Mcp-Protocol-Version")
+	fault := in.h.checkVersion(in.r)
+	if fault == nil && version == "" && !slices.Contains(in.h.legacy, assumedVersion) {
+		// 2026-07-28 basic/transports/streamable-http#protocol-version-header:
+		// a server that serves no client older than 2025-06-18 "MUST reject a
+		// request without the header".
+		fault = mismatch("MCP-Protocol-Version is missing")
+	}
+	if fault != nil {
+		in.reject(http.StatusBadRequest, fault)
+		return
+	}
+	base.facts().revision = revision(cmp.Or(version, assumedVersion))
+	in.alone(base)
 }
 
 // ---- The headers of modern requests ----
@@ -720,26 +777,6 @@ func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 // An argument is repeated if the inputSchema of the tool marks it, as in
 // {"type":"string","x-mcp-header":"City"}. The server checks that header and body
 // agree. Otherwise a client could show one request to a proxy, and another one to us.
-
-// modern checks a message of the modern era, and dispatches it.
-func (in *incoming) modern(base Exchange) {
-	if fault := in.h.validate(in.r.Header, in.payload); fault != nil {
-		in.reject(http.StatusBadRequest, fault)
-		return
-	}
-	if in.payload.hasRequest("subscriptions/listen") {
-		if !canFlush(in.w) {
-			in.refuse(http.StatusInternalServerError, noFlush)
-			return
-		}
-		if !in.mayStream {
-			in.refuse(http.StatusNotAcceptable, "A subscription is a stream: Accept must allow text/event-stream")
-			return
-		}
-	}
-	base.facts().revision = revision(in.r.Header.Get("Mcp-Protocol-Version"))
-	in.alone(base)
-}
 
 // validate checks what all modern messages have in common, always in the same
 // order. It returns what is wrong; nil: nothing is. The Server checks the params
@@ -997,6 +1034,45 @@ func (s *Server) HeaderParams(tool string) []HeaderParam {
 	return t.use.marked
 }
 
+// ---- The status of a response to a POST ----
+
+// statusClientGone is for logs: nginx, too, notes it for a client that has gone.
+const statusClientGone = 499
+
+// status returns the status of a response that consists of one answer. The caller holds the
+// mutex of the stream, which has ended.
+func (in *incoming) status() int {
+	if len(in.stream.buffer.events) != 1 {
+		return http.StatusOK
+	}
+	return status(in.fault, in.revision.Modern)
+}
+
+// status returns the HTTP status of a response that holds one answer; fault nil: a result. If
+// the server has no room, it is 503. If the message or its header is wrong, it is 400. For the
+// error of a method it is 200: a legacy client takes another status for a failure of the
+// transport, and 404 for the end of its session. The modern era also has 400 for
+// CodeMissingCapability, and 404 for an unknown method: 2026-07-28
+// basic/transports/streamable-http#protocol-version-header, "If the server does not
+// implement the requested RPC method, it MUST respond with 404 Not Found".
+func status(fault *Error, modern bool) int {
+	if fault == nil {
+		return http.StatusOK
+	}
+	switch fault {
+	case errBusy, errListeners, errNoRoom: // nothing has run, so the client may try again
+		return http.StatusServiceUnavailable
+	}
+	switch code := fault.Code; {
+	case modern && code == CodeMethodNotFound:
+		return http.StatusNotFound
+	case modern && code == CodeMissingCapability,
+		code == CodeParseError, code == CodeInvalidRequest, code == CodeHeaderMismatch, code == CodeUnsupportedVersion:
+		return http.StatusBadRequest
+	}
+	return http.StatusOK
+}
+
 // ---- Marks in the schemas of tools ----
 
 const (
@@ -1114,54 +1190,7 @@ func isToken(c rune) bool {
 	return isDigit || isLetter || strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }
 
-// ---- GET and DELETE ----
-
-// get answers a GET, which opens the standalone stream or continues a stream that
-// was cut. 2025-11-25 basic/transports#resumability-and-redelivery: "The server MUST
-// NOT replay messages that would have been delivered on a different stream."
-func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principal string) {
-	if !h.canStream(w, &h.noStreams) {
-		w.Header().Set("Allow", "POST, DELETE")
-		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, noFlush)
-		return
-	}
-	s := h.session(w, r, ID{}, principal)
-	if s == nil {
-		return
-	}
-	defer s.release()
-	if !accepts(r.Header["Accept"], "text/event-stream") {
-		// The client "MUST include" that. A 405 would say that there is no stream.
-		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
-		return
-	}
-	after := r.Header.Get("Last-Event-ID")
-	stream := s.find(after)
-	if after == "" {
-		stream = h.standalone(s)
-	}
-	if stream != nil {
-		if f, err := stream.attach(w, after); err == nil {
-			h.follow(stream, f, r, &h.Guard)
-			return
-		}
-	}
-	// A 404 would end the session for the client.
-	h.refuse(w, r, http.StatusBadRequest, ID{}, "Last-Event-ID is unknown, or no longer kept")
-}
-
-// delete answers a DELETE, which ends the session.
-func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, principal string) {
-	s := h.session(w, r, ID{}, principal)
-	if s == nil {
-		return
-	}
-	defer s.release()
-	h.Sessions.Delete(s, ErrSessionDeleted)
-	w.WriteHeader(http.StatusOK) // some proxies cannot pass a 204 on
-}
-
-// ---- The beginning and the end of a handler ----
+// ---- The beginning and the end of a StreamableHandler ----
 
 func (h *StreamableHandler) prepare() {
 	h.service.prepare(&h.Guard, h.MaxRequests)
@@ -1180,7 +1209,7 @@ func (h *StreamableHandler) prepare() {
 	}
 }
 
-// Close ends the handler. New requests are refused, standalone streams end, and
+// Close ends the StreamableHandler. New requests are refused, standalone streams end, and
 // questions to clients fail. Requests that are being served have three seconds;
 // then their contexts end. When all are answered, the sessions end. Close returns
 // four seconds after the call at the latest. It may be called more than once.
@@ -1197,21 +1226,21 @@ func (h *StreamableHandler) Close() {
 
 // ==== The client ====
 //
-// The ways of a POST, from Write on. All of them are on the goroutine that has called Write,
-// except readStream:
+// What can become of a POST, from Write on. All of this is on the goroutine that has called
+// Write, except readStream:
 //
-//	send ──┬─ no response ──────────────────→ Write fails. A response to the server is sent again
+//	send ──┬─ no response ──────────────────→ Write fails. An answer to the server is sent again
 //	       ├─ 404, and the session was known → Write fails with ErrSessionEnded, and so do all streams
 //	       ├─ no status of 2xx ─────────────→ Write fails with an HTTPError
 //	       ├─ 2xx, and no request was sent ─→ Write is done
-//	       ├─ JSON ─────────────────────────→ Read gets it. Write fails if the response is not in it
+//	       ├─ JSON ─────────────────────────→ Read gets it. Write fails if the answer is not in it
 //	       ├─ a stream of events ───────────→ Write is done, and readStream reads the stream
 //	       └─ anything else ────────────────→ Write fails with an HTTPError
 //
-// The ways of a stream, on the goroutine of readStream:
+// What can become of a stream, on the goroutine of readStream:
 //
 //	the response ───→ readEvents ──────────→ Read gets each message
-//	to a POST          ^    │ the response of HTTP has ended
+//	to a POST          ^    │ the response has ended
 //	                   │    ├─ the answer has come ─────────────────→ done
 //	                   │    ├─ there is no id to continue from ─────→ lost: the call fails with ErrInterrupted
 //	               200 │    v
@@ -1221,7 +1250,7 @@ func (h *StreamableHandler) Close() {
 //	a pause                 ├─ 404, and the session was known ──────→ lost: all streams fail with ErrSessionEnded
 //	                        └─ any other status, too many failures ─→ lost
 //
-// All these ways end when the call is cancelled, when the session ends, and with
+// All of this ends when the call is cancelled, when the session ends, and with
 // Close. If the standalone stream is lost, that is reported, and calls still work.
 
 const (
@@ -1246,10 +1275,10 @@ const (
 // request it waits at most 30 seconds. If the server refuses the payload, the
 // error is an *HTTPError. If the server does not know the session any more, the
 // error wraps ErrSessionEnded and ErrNotSent. If the network fails, Write sends
-// a response to a request of the server again each second, within the 30
-// seconds. A batch may hold only such responses.
+// the answer to a request of the server again each second, within the 30
+// seconds. A batch may hold only such answers.
 //
-// If the stream with the response to a call is cut, the Conn continues the
+// If the stream with the answer to a call is cut, the Conn continues the
 // stream where the revision and the server allow that. It never sends the call
 // again. The call fails with ErrInterrupted if the stream cannot be continued,
 // or after eight GETs that have brought nothing new. The pauses before these GETs
@@ -1356,8 +1385,8 @@ func (c *httpConn) join(p *clientPost) {
 	p.revision, p.session = c.revision, c.session
 }
 
-// sendPost sends a POST, and takes in the response. If the network fails, it sends a
-// response to a request of the server again each second, because the server waits for
+// sendPost sends a POST, and takes in the response. If the network fails, it sends the
+// answer to a request of the server again each second, because the server waits for
 // it. If the server has it already, a second one does no harm.
 func (c *httpConn) sendPost(p *clientPost) (isStream bool, err error) {
 	isResponse := p.payload.Messages[0].Kind() == Response
@@ -1895,15 +1924,48 @@ func (c *httpConn) deleteSession(last *clientPost) {
 // SSEHandler has bounds of its own: a Guard, MaxRequests, and Max, which is how many
 // conversations there may be at once.
 
-// takePlaces takes a place for each request of a payload. If it returns false, it has answered.
-// Responses and notifications need no place: the calls that have all places may be waiting for
-// them. initialize needs none either, because the client may need its session to get a place.
-// Requests without a session leave a quarter of the places to those in one.
-func (in *incoming) takePlaces() bool {
+// ---- What a POST takes, until it is handled ----
+
+// handled gives back the bytes of the body, and the places of the requests. It runs once, when
+// all handlers have returned. The Peer that has taken in the payload calls it, or else post.
+func (in *incoming) handled() {
+	in.body.release()
+	in.places.give(in.requests)
+	if in.whenHandled != nil {
+		in.whenHandled()
+	}
+}
+
+// handledIfRefused calls handled if no Peer has taken in the payload, also because of a panic.
+func (in *incoming) handledIfRefused() {
+	if !in.isDispatched {
+		in.handled()
+	}
+}
+
+// untilHandled lets Close end the contexts of a Peer, with the reason why: no session in the table
+// has it. When the handlers have returned, then runs.
+func (in *incoming) untilHandled(p *Peer, why error, then func()) {
+	stop := context.AfterFunc(in.h.life, func() { p.endContexts(why) })
+	in.whenHandled = func() {
+		stop()
+		then()
+	}
+}
+
+// count takes a place for each request of a payload, and returns what counts the bytes of the
+// results. If it returns false, it has answered. JSON-RPC responses and notifications need no
+// place: the calls that have all places may be waiting for them. initialize needs none either,
+// because the client may need its session to get a place. Requests without a session leave a
+// quarter of the places to those in one.
+func (in *incoming) count(base *Exchange) (results *reservation, ok bool) {
+	in.stream.buffer.countsAll = in.payload.Batch // the answers of a batch are written together
+	in.requests = answersIn(in.payload)
+	results = in.h.countResults(base, in.payload.Batch, in.body)
 	spare := int64(0)
 	switch {
 	case in.requests == 0, in.payload.hasRequest("initialize") && !in.payload.Batch:
-		return true
+		return results, true
 	case in.revision.Modern && in.payload.hasRequest("subscriptions/listen"): // it lasts
 		in.places = &in.h.listening
 	case in.session != nil:
@@ -1912,7 +1974,7 @@ func (in *incoming) takePlaces() bool {
 		in.places, spare = &in.h.running, in.h.running.limit/4
 	}
 	if in.places.takeBut(in.requests, spare) {
-		return true
+		return results, true
 	}
 	reason := errBusy
 	if in.places == &in.h.listening {
@@ -1920,5 +1982,5 @@ func (in *incoming) takePlaces() bool {
 	}
 	in.places = nil
 	in.reject(http.StatusServiceUnavailable, reason)
-	return false
+	return nil, false
 }
