@@ -301,8 +301,7 @@ func (s *Stream) sendAnswer(m *Message) *Error {
 	return m.Error
 }
 
-// pushCounted is push without its first step, which counts the bytes of the event. It waits
-// until tryPush need not wait.
+// pushCounted adds an event whose bytes push has counted. It waits until tryPush need not wait.
 func (s *Stream) pushCounted(ctx context.Context, e sentEvent) error {
 	for {
 		changed, err := s.tryPush(e)
