@@ -1236,6 +1236,69 @@ func TestWhatIsLost(t *testing.T) {
 	})
 }
 
+// A response to a GET without an id begins with an id after which the client may continue, although older events that no response has written
+// are lost.
+func TestBeginsAtWhatIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLoneStream("a", 600) // one event of those below
+		s.prime = true
+		_, hangUp, _ := follow(t, s, "")
+		hangUp()
+		for range 5 {
+			s.tell(t, strings.Repeat("x", 200))
+		}
+		p, hangUp, _ := follow(t, s, "")
+		events, _ := readEvents(strings.NewReader(p.read()), testLimit)
+		if len(events) != 2 || events[0].ID != "a/4" || events[1].ID != "a/5" {
+			t.Errorf("%q", p.read())
+		} else if _, err := s.position(events[0].ID); err != nil {
+			t.Error(err)
+		}
+		hangUp()
+	})
+}
+
+// A response that takes the place of one that still writes begins after what that one has taken: no event comes twice. And a sender that waits
+// for a client that does not read goes on when that response has ended.
+func TestDisplacedAndTorn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLoneStream("a", 1<<20)
+		p, hangUp, _ := follow(t, s, "")
+		p.stick()
+		s.tell(t, "x")
+		other, leave, _ := follow(t, s, "")
+		s.tell(t, "y")
+		if got, _, _ := other.data(); !slices.Equal(got, []string{"y"}) {
+			t.Errorf("%q", got)
+		}
+		p.release()
+		hangUp()
+		leave()
+
+		torn := newPaper()
+		torn.timed = true
+		go followStream(s, torn, httptest.NewRequest("GET", "/", nil), "")
+		synctest.Wait()
+		torn.stick()
+		s.tell(t, strings.Repeat("x", 5000))
+		sent := make(chan error, 1)
+		go func() { sent <- s.push(t.Context(), sentEvent{text: make([]byte, 5000)}) }()
+		synctest.Wait()
+		if len(sent) > 0 {
+			t.Error("the sender does not wait")
+		}
+		time.Sleep(2 * stall)
+		select {
+		case err := <-sent:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Fatal("the sender waits for a client that has gone")
+		}
+	})
+}
+
 // A client that fetches what is kept gets all of it, although the stream is forgotten meanwhile.
 func TestForgottenWhileItIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

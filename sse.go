@@ -549,7 +549,7 @@ func (s *Stream) isResumable() bool {
 func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from := s.buffer.written
+	from := max(s.buffer.written, s.buffer.first()-1) // some that no response has written may be lost
 	if s.follower != nil {
 		from = s.follower.position // the other one still writes what it has taken
 	}
