@@ -57,8 +57,15 @@ package main
 //	retired      a connection that new calls do not use any more
 //	mark         x-mcp-header in a tool's schema: over HTTP the argument is repeated in the header
 //
+// From the later sections of jsonrpc.go:
+//
+//	Bind         reads an object into a struct; paramsError makes an *Error of its error
+//	Object       writes an object member by member: Add takes a value that is JSON, AddAll all members of an object
+//	unquote      returns the text of a JSON string
+//	encode       returns a value as JSON; x.marshal does that for the result of a request
+//
 // On a first reading, read to the banner "What a Server says of itself, and what it
-// refuses": 570 lines. Then look at AddTool, at Client.negotiate, and at the picture at
+// refuses": 566 lines. Then look at AddTool, at Client.negotiate, and at the picture at
 // "Questions to the user, in either era".
 //
 // Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
@@ -115,7 +122,7 @@ type Revision struct {
 	// For Streamable HTTP:
 	VersionHeader bool // a client sends MCP-Protocol-Version after initialize
 	Resume        bool // Last-Event-ID continues a stream
-	Prime         bool // a stream begins with an id, so the server may end a response before the answer, and the client fetches the rest
+	Prime         bool // a stream begins with an empty event that has an id, so the server may close it early
 }
 
 // Revisions are all versions of the protocol, in the order in which a client tries
@@ -163,6 +170,16 @@ func revision(version string) Revision {
 	}
 	return Revision{}
 }
+
+// The error codes of MCP: 2026-07-28 basic#error-codes.
+const (
+	CodeResourceNotFound = -32002 // until 2025-11-25; later it is CodeInvalidParams
+
+	// Of 2026-07-28:
+	CodeHeaderMismatch     = -32020 // an HTTP header is missing, malformed, or not what the body says
+	CodeMissingCapability  = -32021 // data.requiredCapabilities says what the client lacks
+	CodeUnsupportedVersion = -32022 // data.supported lists the versions that are served
+)
 
 // ---- The messages of the lifecycle ----
 
@@ -270,11 +287,11 @@ type Server struct {
 	// Info is what clients are told about this server. MCP requires a Name and a
 	// Version. The Server does not check that they are there.
 	Info Implementation
-	// Capabilities override what the Server declares by itself. Without an entry here it
-	// declares what it has a handler for when the first request comes: tools after AddTool, for
-	// example, with listChanged after AnnounceChanges. An entry here replaces the whole entry
-	// of that name. If a capability is declared and nothing was added, its lists are empty. If
-	// Capabilities cannot be encoded, each request gets an error that says so.
+	// Capabilities can stay nil. Then the Server declares what it has a handler for when the
+	// first request comes: after AddTool the capability tools, for example, and after
+	// AnnounceChanges that with listChanged. An entry here replaces the whole entry of that name.
+	// If a capability is declared and nothing was added, its lists are empty. If Capabilities
+	// cannot be encoded, each request gets an error that says so.
 	Capabilities map[string]any
 	Instructions string   // for the client's model; "": none
 	Versions     []string // versions to offer, newest first; empty: all
@@ -286,42 +303,26 @@ type Server struct {
 	// of a server need the same one. Empty: a random key.
 	StateKey []byte
 
-	once     sync.Once       // sets the fields below
+	once     sync.Once       // runs prepare, which sets the fields below
 	versions []string        // Versions, or all
-	sealer   cipher.AEAD     // encrypts a requestState
-	info     json.RawMessage // Info
+	caps     json.RawMessage // what the server declares, an object
 	name     json.RawMessage // Info without icons: what each modern result says about this server
-	caps     json.RawMessage // what the server declares
-	mistake  error           // why Capabilities cannot be encoded; nil: they can
 
-	logs    bool      // OfferLogging was called
-	changes announcer // nil: AnnounceChanges was not called
-
-	mu        sync.Mutex               // guards the fields below
-	prepared  bool                     // a request has come, so caps are fixed
-	methods   map[string]HandlerFunc   // added by AddTool, AddResource and the others
-	tools     catalog[*offeredTool]    // by name
-	resources catalog[ReadFunc]        // by URI
-	templates catalog[ReadFunc]        // by URI template
-	prompts   catalog[requestedPrompt] // by name
+	mu          sync.Mutex // guards what AddTool and the others add
+	serverState            // the rest, such as what they have added; it is declared above prepare
 }
 
 // Handle answers a request in its own era, or takes in a notification. The request
 // must have come by Serve, StreamableHandler or SSEHandler, which speak MCP.
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
-	if x.owner == nil {
-		return nil, errors.New("a Server needs a request of a client: in a test, use a Pipe")
+	if err := s.begin(x); err != nil { // the request has come in another way
+		return nil, err
 	}
-	if _, isMCP := x.owner.protocol.(*mcpProtocol); !isMCP {
-		return nil, errors.New("a Server speaks MCP: use Serve or Open in place of ServeConn or OpenConn")
-	}
-	s.once.Do(s.prepare)
-	x.facts().noLogs = !s.logs          // Exchange.Log needs it
-	version := x.Meta().ProtocolVersion // declared by the request, or agreed on in initialize
+	version := x.Meta().ProtocolVersion
 	switch {
 	case x.Request.Kind() == Notification:
 		return s.handleNotification(ctx, x)
-	case s.mistake != nil:
+	case s.mistake != nil: // Capabilities cannot be encoded
 		return nil, s.mistake
 	case version != "" && !slices.Contains(s.versions, version):
 		return nil, s.refuseVersion(x.Request.Method, version)
@@ -330,6 +331,15 @@ func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	}
 	return s.handleLegacy(ctx, x)
 }
+
+// Meta returns what the sender of the request has said about itself: a modern
+// request says it, a legacy client has said it in initialize. So its ProtocolVersion is
+// what the request declares, or what initialize has agreed on.
+func (x *Exchange) Meta() Meta { return x.facts().meta } // facts: what MCP keeps with an Exchange
+
+// Revision returns the revision that is in force for the request. Before
+// initialize it is the zero Revision.
+func (x *Exchange) Revision() Revision { return x.facts().revision }
 
 // ---- The modern era: 2026-07-28 ----
 
@@ -351,11 +361,11 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	case method == "server/discover":
 		return s.complete(x, s.discover())
 	}
-	h := s.method(method)
+	h := s.method(method) // from Methods, or from AddTool and the others
 	if h == nil {
 		return nil, MethodNotFound(method)
 	}
-	if slices.Contains(methodsThatMayAsk, method) { // the request may bring the answers to questions
+	if slices.Contains(methodsThatMayAsk, method) { // such as tools/call: the request may bring answers, for Exchange.Input
 		if err := s.readAnswers(x); err != nil {
 			return nil, err
 		}
@@ -367,11 +377,13 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	return s.complete(x, result)
 }
 
-// run runs a handler. If the handler wants to ask, run asks the client.
+// run runs a handler. If the handler returns an asker, such as an InputRequired, run asks the
+// client. If it returns an error whose code this revision must not send, permitted gives it
+// another code.
 func (s *Server) run(ctx context.Context, x *Exchange, h HandlerFunc) (any, error) {
 	result, err := h(ctx, x)
-	if need, isQuestion := result.(asker); isQuestion && err == nil {
-		return need.ask(ctx, s, x, h)
+	if question, asks := result.(asker); asks && err == nil {
+		return question.ask(ctx, s, x, h)
 	}
 	return result, permitted(x.Revision(), err)
 }
@@ -381,42 +393,50 @@ func (s *Server) discover() DiscoverResult {
 	return DiscoverResult{SupportedVersions: s.versions, Capabilities: s.caps, Instructions: s.Instructions, Meta: &ResultMeta{ServerInfo: &s.Info}}
 }
 
-// complete encodes the result of a modern request. It adds what the handler has not set:
-// resultType and serverInfo. If a client may cache results of this method, complete also
-// adds that it must not cache this one.
+// complete encodes the result of a modern request, and adds what the handler has not set:
+// resultType, how long a client may cache the result, and the name of this server.
+//
+// The result becomes JSON once. Then an Object puts the members together: it copies what is
+// JSON already, and does not decode it.
 func (s *Server) complete(x *Exchange, result any) (any, error) {
-	method := x.Request.Method
 	raw, err := x.marshal(result)
 	if err != nil {
 		return nil, err
 	}
-	var given struct {
-		Type       json.RawMessage `json:"resultType,omitempty"`
-		TTL        json.RawMessage `json:"ttlMs,omitempty"`
-		CacheScope json.RawMessage `json:"cacheScope,omitempty"`
-		Meta       json.RawMessage `json:"_meta,omitempty"`
-	}
+	var given completed // what the handler has set
 	_ = Bind(raw, &given)
-	full := Object{make([]byte, 0, len(raw)+len(s.name)+160)} // 160 bytes for what else is added
-	if given.Type == nil {
+	full := Object{make([]byte, 0, len(raw)+len(s.name)+160)} // with room for all
+	if given.ResultType == nil {
 		full.Add("resultType", []byte(`"complete"`))
 	}
 	full.AddAll(raw, "_meta") // all members but _meta
-	if slices.Contains(cacheable, method) && unquote(given.Type) != "input_required" {
-		if given.TTL == nil {
-			full.Add("ttlMs", []byte("0"))
-		}
-		if given.CacheScope == nil {
-			full.Add("cacheScope", []byte(`"private"`))
-		}
+	if slices.Contains(cacheable, x.Request.Method) && unquote(given.ResultType) != "input_required" {
+		given.addCaching(&full)
 	}
-	var meta Object
-	meta.AddAll(given.Meta)
-	if member(given.Meta, metaServerInfo) == nil {
-		meta.Add(metaServerInfo, s.name)
-	}
-	full.Add("_meta", meta.encode())
+	full.Add("_meta", s.withServerInfo(given.Meta))
 	return full.encode(), nil
+}
+
+// completed has the members of a modern result that complete adds; nil: there is none.
+type completed struct {
+	ResultType json.RawMessage `json:"resultType,omitempty"` // "complete" or "input_required"
+	TTL        json.RawMessage `json:"ttlMs,omitempty"`      // how many milliseconds a client may keep the result
+	CacheScope json.RawMessage `json:"cacheScope,omitempty"` // "private": for this user alone; or "public"
+	Meta       json.RawMessage `json:"_meta,omitempty"`      // with a ResultMeta
+}
+
+// cacheable lists the methods whose results say how long they stay fresh:
+// 2026-07-28 server/utilities/caching.
+var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
+
+// addCaching adds that a client must not cache the result, if the handler says nothing else.
+func (given *completed) addCaching(full *Object) {
+	if given.TTL == nil {
+		full.Add("ttlMs", []byte("0"))
+	}
+	if given.CacheScope == nil {
+		full.Add("cacheScope", []byte(`"private"`))
+	}
 }
 
 // ---- The legacy era: initialize, and what it allows ----
@@ -425,7 +445,7 @@ func (s *Server) complete(x *Exchange, result any) (any, error) {
 func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	switch {
-	case firstOfEra(s.versions, false) == "": // no legacy version is offered
+	case firstLegacy(s.versions) == "": // no legacy version is offered
 		// 2026-07-28 basic/versioning: name the versions "in any error it
 		// returns to an initialize request"
 		return nil, missingMeta(s.versions, metaVersion)
@@ -433,12 +453,8 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 		return s.initialize(x)
 	case method == "ping": // allowed at any time
 		return nil, nil
-	case x.Revision().Version == "": // no handshake has come before
-		missing := "send initialize first"
-		if firstOfEra(s.versions, true) != "" { // the client may have meant the modern era
-			missing += ", or declare " + metaVersion + " in _meta"
-		}
-		return nil, errorWithVersions(s.versions, CodeInvalidParams, "Invalid params: "+missing)
+	case x.Revision().Version == "": // no initialize has come before
+		return nil, s.needsHandshake()
 	}
 	h := s.method(method)
 	if h == nil {
@@ -446,7 +462,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	}
 	result, err := s.run(ctx, x, h)
 	if codeOf(err) == CodeMissingCapability { // the legacy era does not know that code
-		return askFailed(ctx, x, err)
+		return askFailed(ctx, x, err) // a result with isError, or another code
 	}
 	return result, err
 }
@@ -460,44 +476,26 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 	if err := Bind(x.Request.Params, &p); err != nil {
 		return nil, paramsError(err, "param")
 	}
-	client := p.ClientInfo
-	size := len(p.Capabilities) + len(client.Name) + len(client.Title) + len(client.Version)
-	switch {
-	case p.ProtocolVersion == "" || p.Capabilities[0] != '{':
-		return nil, InvalidParams("protocolVersion must not be empty, and capabilities must be an object")
-	case !client.isWhole():
-		return nil, InvalidParams("clientInfo needs a name and a version")
-	case size > maxSaid:
-		return nil, InvalidParams("capabilities and clientInfo have more than %d bytes", maxSaid)
+	if err := p.check(); err != nil {
+		return nil, err
 	}
 	rev := revision(p.ProtocolVersion)
 	if rev.Modern || !slices.Contains(s.versions, rev.Version) { // the modern era has no handshake
-		rev = revision(firstOfEra(s.versions, false))
+		rev = revision(firstLegacy(s.versions))
 	}
-	if x.Peer != nil { // over HTTP without sessions there is none, and nothing is remembered
-		client.Icons = nil
-		// A session keeps the capabilities. They are a copy, because the original would keep
-		// the whole request in memory.
-		s.startLegacy(x.Peer, rev, Meta{ProtocolVersion: rev.Version, ClientInfo: &client, ClientCapabilities: bytes.Clone(p.Capabilities)})
+	remembers := x.Peer != nil // over HTTP without sessions, nothing is remembered
+	if remembers {
+		s.startLegacy(x.Peer, rev, p)
 	}
-	var result Object
-	result.Add("protocolVersion", appendString(nil, rev.Version))
-	result.Add("capabilities", s.capabilities(rev, x.Peer != nil))
-	result.Add("serverInfo", rev.withoutUnknown("serverInfo", s.info))
-	if s.Instructions != "" {
-		result.Add("instructions", appendString(nil, s.Instructions))
-	}
-	return result.encode(), nil
+	info := s.Info.knownTo(rev) // without what this revision does not know, such as icons
+	return InitializeResult{ProtocolVersion: rev.Version, Capabilities: s.capabilities(rev, remembers), ServerInfo: &info, Instructions: s.Instructions}, nil
 }
 
-// handleNotification notes that a client is ready. If Methods has a handler for the
+// handleNotification notes that a legacy client is ready. If Methods has a handler for the
 // notification, handleNotification calls that, too.
 func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, error) {
 	if x.Request.Method == "notifications/initialized" && x.Peer != nil {
-		x.Peer.protocol.(*mcpProtocol).setReady()
-		if rev, _ := x.Peer.remembered(); s.changes != nil && rev.Version != "" {
-			s.changes.join(x.Peer) // from now on the client is told of changes
-		}
+		s.noteReady(x.Peer) // from now on the client may be asked, and is told of changes
 	}
 	h := s.Methods[x.Request.Method]
 	// A tools/call without an id is a notification, too. It must not run the tool:
@@ -520,13 +518,13 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	if err := x.Bind(&p); err != nil {
 		return nil, err
 	}
-	tool, ok := find(s, &s.tools, p.Name)
+	tool, ok := find(s, &s.tools, p.Name) // what AddTool has stored
 	if !ok {
 		return nil, unknownName("tool", p.Name)
 	}
-	result, err := tool.use.run(ctx, x, p.Arguments)
+	result, err := tool.use.run(ctx, x, p.Arguments) // calls the function that AddTool was given
 	if err == nil {
-		return toolResult(x, result)
+		return toolResult(x, result) // a string, for example, becomes a text content
 	}
 	_, isFault := errors.AsType[*Error](err)
 	if isCancelled := ctx.Err() != nil; isFault || isCancelled {
@@ -549,20 +547,17 @@ func (x *Exchange) Progress(ctx context.Context, progress, total float64) error 
 func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64, message string) error {
 	token := x.Meta().ProgressToken
 	switch {
-	case token == nil:
+	case token == nil: // the client wants no reports
 		return nil
 	case x.state == nil: // a notification, which has no progress
 		return ErrAnswered
-	case !(math.Abs(progress) <= math.MaxFloat64), !(math.Abs(total) <= math.MaxFloat64): // NaN and infinity are not in JSON
+	case !isFinite(progress) || !isFinite(total):
 		return fmt.Errorf("progress %v of %v", progress, total)
-	}
-	// 2025-11-25 basic/utilities/progress: "The progress value MUST increase with
-	// each notification"
-	facts := x.facts()
-	if facts.progressed && progress <= facts.reported {
+	case !x.rises(progress):
+		// 2025-11-25 basic/utilities/progress: "The progress value MUST increase with
+		// each notification"
 		return nil
 	}
-	facts.progressed, facts.reported = true, progress
 	if !x.Revision().ProgressMessages {
 		message = ""
 	}
@@ -571,12 +566,42 @@ func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64,
 
 // ---- What a Server says of itself, and what it refuses ----
 
+// serverState is the rest of what a Server keeps.
+type serverState struct {
+	sealer  cipher.AEAD // encrypts a requestState; prepare sets it
+	mistake error       // why Capabilities cannot be encoded; nil: they can; prepare sets it
+
+	logs    bool      // OfferLogging was called
+	changes announcer // nil: AnnounceChanges was not called
+
+	// Server.mu guards the fields below.
+	prepared  bool                     // a request has come, so Server.caps are fixed
+	methods   map[string]HandlerFunc   // added by AddTool, AddResource and the others
+	tools     catalog[*offeredTool]    // by name
+	resources catalog[ReadFunc]        // by URI
+	templates catalog[ReadFunc]        // by URI template
+	prompts   catalog[requestedPrompt] // by name
+}
+
+// begin returns an error if a request has not come by a transport that speaks MCP. The first
+// request fixes what clients are told.
+func (s *Server) begin(x *Exchange) error {
+	if x.owner == nil {
+		return errors.New("a Server needs a request of a client: in a test, use a Pipe")
+	}
+	if _, isMCP := x.owner.protocol.(*mcpProtocol); !isMCP {
+		return errors.New("a Server speaks MCP: use Serve or Open in place of ServeConn or OpenConn")
+	}
+	s.once.Do(s.prepare)
+	x.facts().noLogs = !s.logs // Exchange.Log needs it
+	return nil
+}
+
 // prepare fixes what clients are told.
 func (s *Server) prepare() {
 	s.versions = s.offered()
 	s.sealer = newSealer(s.StateKey)
-	s.info, _ = marshal(s.Info) // strings have no error
-	s.name, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version})
+	s.name, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version}) // strings have no error
 	caps, err := marshalObject(s.declared())
 	if err != nil { // it is kept: a Once runs only once
 		s.mistake = fmt.Errorf("Server.Capabilities: %w", err)
@@ -681,16 +706,57 @@ func (s *Server) capabilities(rev Revision, remembers bool) json.RawMessage {
 	return offered.JSON()
 }
 
-// cacheable lists the methods whose results say how long they stay fresh:
-// 2026-07-28 server/utilities/caching.
-var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
+// withServerInfo returns the _meta of a modern result, with the name of this server.
+func (s *Server) withServerInfo(given json.RawMessage) json.RawMessage {
+	var meta Object
+	meta.AddAll(given)
+	if member(given, metaServerInfo) == nil {
+		meta.Add(metaServerInfo, s.name)
+	}
+	return meta.JSON()
+}
+
+// knownTo returns what a revision knows of an Implementation.
+func (i Implementation) knownTo(rev Revision) Implementation {
+	if !rev.Titles {
+		i.Title = ""
+	}
+	if !rev.Icons {
+		i.Icons = nil
+	}
+	return i
+}
+
+// needsHandshake returns the error for a legacy request that comes before initialize.
+func (s *Server) needsHandshake() *Error {
+	missing := "send initialize first"
+	if firstModern(s.versions) != "" { // the client may have meant the modern era
+		missing += ", or declare " + metaVersion + " in _meta"
+	}
+	return errorWithVersions(s.versions, CodeInvalidParams, "Invalid params: "+missing)
+}
+
+// check returns an error if a client says too little about itself, or too much.
+func (p *InitializeParams) check() error {
+	client := p.ClientInfo
+	size := len(p.Capabilities) + len(client.Name) + len(client.Title) + len(client.Version)
+	switch {
+	case p.ProtocolVersion == "" || p.Capabilities[0] != '{':
+		return InvalidParams("protocolVersion must not be empty, and capabilities must be an object")
+	case !client.isWhole():
+		return InvalidParams("clientInfo needs a name and a version")
+	case size > maxSaid:
+		return InvalidParams("capabilities and clientInfo have more than %d bytes", maxSaid)
+	}
+	return nil
+}
 
 // refuseVersion returns the error for a version that is not offered. A legacy-only
 // server answers MethodNotFound, so that the client falls back to initialize. It
 // must not answer CodeUnsupportedVersion: 2026-07-28 basic/versioning, "a
 // recognized modern JSON-RPC error […] identifies a modern server".
 func (s *Server) refuseVersion(method, version string) *Error {
-	if firstOfEra(s.versions, true) == "" {
+	if firstModern(s.versions) == "" {
 		return errorWithVersions(s.versions, CodeMethodNotFound, MethodNotFound(method).Message)
 	}
 	return versionError(s.versions, version)
@@ -727,14 +793,25 @@ func permitted(rev Revision, err error) error {
 // server to many clients, one after the other. So a second initialize is answered like
 // the first one, and the Server forgets the first client. Only modern requests continue: they
 // do not depend on a handshake.
-func (s *Server) startLegacy(peer *Peer, rev Revision, meta Meta) {
+func (s *Server) startLegacy(peer *Peer, rev Revision, said InitializeParams) {
 	if before, _ := peer.remembered(); before.Version != "" {
 		peer.replace(func(x *Exchange) bool { return x.Peer == nil || x.Request.Method == "initialize" }, errReplaced)
 		if s.changes != nil {
 			s.changes.leave(peer)
 		}
 	}
-	peer.setHandshake(rev, meta)
+	client := said.ClientInfo
+	client.Icons = nil
+	// The capabilities are a copy, because the original would keep the whole request in memory.
+	peer.setHandshake(rev, Meta{ProtocolVersion: rev.Version, ClientInfo: &client, ClientCapabilities: bytes.Clone(said.Capabilities)})
+}
+
+// noteReady notes that a legacy client has sent notifications/initialized.
+func (s *Server) noteReady(peer *Peer) {
+	peer.mcp().setReady()
+	if rev, _ := peer.remembered(); s.changes != nil && rev.Version != "" {
+		s.changes.join(peer)
+	}
 }
 
 // errReplaced is the error of the calls to a client that another one has
@@ -780,7 +857,7 @@ type mcpFacts struct {
 	rounds     int                        // how often a legacy client was asked
 	inputState string                     // what Exchange.State returns: the State of the last InputRequired
 	noLogs     bool                       // the Server has not declared logging
-	progressed bool                       // progress was sent; only Exchange.Progress uses this and the next field
+	progressed bool                       // progress was sent; only Exchange.rises uses this and the next field
 	reported   float64                    // the last progress that was sent
 	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
 }
@@ -794,13 +871,18 @@ func (x *Exchange) facts() *mcpFacts {
 	return x.protocolData.(*mcpFacts)
 }
 
-// Meta returns what the sender of the request has said about itself: a modern
-// request says it, a legacy client has said it in initialize.
-func (x *Exchange) Meta() Meta { return x.facts().meta }
+// isFinite reports whether JSON has a number: it has no NaN and no infinity.
+func isFinite(n float64) bool { return math.Abs(n) <= math.MaxFloat64 }
 
-// Revision returns the revision that is in force for the request. Before
-// initialize it is the zero Revision.
-func (x *Exchange) Revision() Revision { return x.facts().revision }
+// rises reports whether a progress is more than the last one that was sent, and keeps it.
+func (x *Exchange) rises(progress float64) bool {
+	facts := x.facts()
+	if facts.progressed && progress <= facts.reported {
+		return false
+	}
+	facts.progressed, facts.reported = true, progress
+	return true
+}
 
 // Inputs returns the answers to the questions of the InputRequired that the
 // handler has returned before, by key. It returns nil at first.
@@ -924,7 +1006,7 @@ func setLevel(_ context.Context, x *Exchange) (any, error) {
 	if !slices.Contains(logLevels, p.Level) {
 		return nil, unknownName("log level", p.Level)
 	}
-	x.Peer.protocol.(*mcpProtocol).setLogLevel(p.Level)
+	x.Peer.mcp().setLogLevel(p.Level)
 	return nil, nil
 }
 
@@ -1761,8 +1843,7 @@ func pageOf[T any](s *Server, c *catalog[T], after string) (page []entry[T], isL
 }
 
 // withoutUnknown returns an object without the members that the revision does not know. kind says
-// what it is: an entry of "tools", "resources" or "prompts", or a "serverInfo" or
-// "clientInfo".
+// what it is: an entry of "tools", "resources" or "prompts".
 func (rev Revision) withoutUnknown(kind string, object json.RawMessage) json.RawMessage {
 	var unknown []string
 	if !rev.Icons {
@@ -2041,7 +2122,7 @@ func (need InputRequired) askLegacy(ctx context.Context, x *Exchange) error {
 	}
 	// 2025-11-25 basic/lifecycle: no requests "before receiving the initialized
 	// notification"
-	if x.Peer != nil && !x.Peer.protocol.(*mcpProtocol).isReady() {
+	if x.Peer != nil && !x.Peer.mcp().isReady() {
 		return errors.New("the client has not sent notifications/initialized")
 	}
 	ctx, cancel := context.WithTimeout(ctx, stateLife)
@@ -3030,7 +3111,7 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 	case code == CodeUnsupportedVersion:
 		next = ours
 	case code != CodeHeaderMismatch && !errors.Is(err, errSaysNothing):
-		next = firstOfEra(versionsOrAll(c.Versions), false)
+		next = firstLegacy(versionsOrAll(c.Versions))
 	}
 	conn.peer.setHandshake(Revision{}, Meta{})
 	if err != nil {
@@ -3045,14 +3126,10 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 // the answer "SHOULD disconnect".
 func (c *Client) initialize(ctx context.Context, conn *connection, version string, probed error) (next string, err error) {
 	rev, versions := revision(version), versionsOrAll(c.Versions)
-	info, _ := marshal(c.Info) // strings have no error
-	var params Object
-	params.Add("protocolVersion", appendString(nil, version))
-	params.Add("capabilities", c.capabilities(rev))
-	params.Add("clientInfo", rev.withoutUnknown("clientInfo", info))
+	params := InitializeParams{ProtocolVersion: version, Capabilities: c.capabilities(rev), ClientInfo: c.Info.knownTo(rev)}
 	var raw json.RawMessage
 	var result InitializeResult
-	err = conn.peer.Call(ctx, "initialize", params.encode(), &raw)
+	err = conn.peer.Call(ctx, "initialize", params, &raw)
 	if err == nil {
 		err = bindHandshake(raw, &result)
 	}
@@ -3074,7 +3151,7 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 	case errors.Is(err, ErrSessionEnded), isGone(err) && probed != nil: // the probe was something that it may not know
 		next = version
 	case errors.Is(err, errModernServer):
-		next = firstOfEra(versions, true)
+		next = firstModern(versions)
 	}
 	return next, fmt.Errorf("initialize: %w", err)
 }
@@ -3588,17 +3665,11 @@ func firstOfEra(versions []string, modern bool) string {
 	return ""
 }
 
+// firstModern and firstLegacy return the first of versions of their era; "": there is none.
+func firstModern(versions []string) string { return firstOfEra(versions, true) }
+func firstLegacy(versions []string) string { return firstOfEra(versions, false) }
+
 // ---- Errors ----
-
-// The error codes of MCP: 2026-07-28 basic#error-codes.
-const (
-	CodeResourceNotFound = -32002 // until 2025-11-25; later it is CodeInvalidParams
-
-	// Of 2026-07-28:
-	CodeHeaderMismatch     = -32020 // an HTTP header is missing, malformed, or not what the body says
-	CodeMissingCapability  = -32021 // data.requiredCapabilities says what the client lacks
-	CodeUnsupportedVersion = -32022 // data.supported lists the versions that are served
-)
 
 // versionError returns the error for a version that is not served. It lists the versions
 // that we serve.
@@ -3727,10 +3798,13 @@ func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
 	return openConn(ctx, c, h, new(mcpProtocol), log)
 }
 
+// mcp returns what MCP remembers of the peer.
+func (p *Peer) mcp() *mcpProtocol { return p.protocol.(*mcpProtocol) }
+
 // setHandshake stores what a legacy request does not say: the version that was
 // agreed on, and the rest of a Meta.
 func (p *Peer) setHandshake(rev Revision, meta Meta) {
-	m := p.protocol.(*mcpProtocol)
+	m := p.mcp()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.revision, m.meta, m.ready = rev, meta, false
@@ -3738,7 +3812,7 @@ func (p *Peer) setHandshake(rev Revision, meta Meta) {
 
 // remembered returns what setHandshake has stored. The zero Revision means that
 // nothing is remembered yet.
-func (p *Peer) remembered() (Revision, Meta) { return p.protocol.(*mcpProtocol).get() }
+func (p *Peer) remembered() (Revision, Meta) { return p.mcp().get() }
 
 func (m *mcpProtocol) get() (Revision, Meta) {
 	m.mu.Lock()
