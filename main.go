@@ -29,7 +29,7 @@ package main
 //	the program   main, signals, flags, and standard error
 //
 // On a first reading, read to the banner "Notes: resources, a tool that writes one, and a
-// prompt about one": 304 lines.
+// prompt about one": 271 lines.
 
 import (
 	"bufio"
@@ -83,19 +83,6 @@ type demo struct {
 	notes map[string]string
 }
 
-const (
-	maxNotes      = 200
-	maxNote       = 64 << 10  // characters
-	maxEcho       = 4 << 20   // bytes of an echo, as JSON
-	maxCount      = time.Hour // the longest time that one count takes
-	maxCompletion = 100       // values of a completion: 2025-11-25 server/utilities/completion#completion-results
-)
-
-// pixel is a PNG of one pixel. It shows how icons are declared.
-const pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
-
-var pixelIcons = []Icon{{Src: pixel, MimeType: "image/png", Sizes: []string{"1x1"}}}
-
 // newDemo makes the demo. The first fields are what initialize answers in lesson 01.
 func newDemo() *demo {
 	d := &demo{notes: map[string]string{}}
@@ -105,14 +92,16 @@ func newDemo() *demo {
 		Capabilities: map[string]any{"completions": struct{}{}, "logging": struct{}{}, "prompts": struct{}{}, "tools": struct{}{},
 			"resources": map[string]any{"listChanged": true, "subscribe": true}},
 		Instructions: "A demo: made-up weather, an echo, a counter, a question and a few notes.",
-		Methods:      map[string]HandlerFunc{"completion/complete": d.complete},
+		Methods:      map[string]HandlerFunc{"completion/complete": d.complete}, // completes the name of a note
 	}
 	d.OfferLogging()    // count sends log messages
 	d.AnnounceChanges() // clients are told of new and changed notes
-	addTool(d, askTool, d.ask)
-	addTool(d, countTool, d.count)
-	addTool(d, echoTool, d.echo)
+	// addTool calls AddTool, and adds one key to the _meta of each result.
 	addTool(d, weatherTool, d.getWeather)
+	addTool(d, echoTool, d.echo)
+	addTool(d, countTool, d.count)
+	addTool(d, askTool, d.ask)
+	// The notes: see the next section.
 	addTool(d, noteTool, d.setNote)
 	d.AddResourceTemplate(noteTemplate, d.readNote)
 	d.AddPrompt(summarizePrompt, d.summarize)
@@ -122,30 +111,50 @@ func newDemo() *demo {
 
 // ---- Tools ----
 
-// addTool adds a tool to the demo. If run returns a text, the result also gets a key of our
-// own in _meta, to show how such a key is written. Only revisions from 2025-06-18 on, those
-// with Titles, have rules for such keys. Most servers call AddTool itself, as in
-// testdata/examples/tools.
-func addTool[A any](d *demo, tool Tool, run func(context.Context, *Exchange, A) (any, error)) {
-	AddTool(d.Server, tool, func(ctx context.Context, x *Exchange, arguments A) (any, error) {
-		result, err := run(ctx, x, arguments)
-		text, isText := result.(string)
-		if err != nil || !isText || !x.Revision().Titles {
-			return result, err
-		}
-		return ToolResult{Content: []Content{TextContent(text)}, Meta: toolMeta{tool.Name}}, nil
-	})
+// readsOnly tells a client that a tool changes nothing.
+var readsOnly = &ToolAnnotations{ReadOnly: true, Idempotent: true}
+
+// weatherTool is what clients see of the tool. It marks the argument unit with x-mcp-header: a
+// modern client repeats this argument in the header of its HTTP request.
+var weatherTool = Tool{
+	Name: "get-weather", Title: "Weather", Description: "The current temperature in a city. The data is made up.",
+	InputSchema: json.RawMessage(`{"type":"object","properties":{
+		"city":{"type":"string","minLength":1,"description":"name of the city"},
+		"unit":{"type":"string","x-mcp-header":"Unit","enum":["celsius","fahrenheit"],"default":"celsius","description":"unit of the temperature"}},"required":["city"]}`),
+	Annotations: readsOnly, Icons: pixelIcons,
 }
 
-// toolMeta is the _meta of our tool results.
-type toolMeta struct {
-	Tool string `json:"com.example.mcpwire/tool"`
+// weatherArguments are what getWeather gets. Each field has the name of an argument. With
+// omitempty the argument is optional.
+type weatherArguments struct {
+	City *string `json:"city,omitempty"` // nil: missing
+	Unit *string `json:"unit,omitempty"` // nil: celsius
 }
 
-var (
-	readsOnly  = &ToolAnnotations{ReadOnly: true, Idempotent: true}
-	overwrites = &ToolAnnotations{Destructive: true, Idempotent: true}
-)
+// getWeather runs the tool. An *Error answers the request itself. Any other error becomes a
+// result with isError, which the model reads.
+func (d *demo) getWeather(_ context.Context, _ *Exchange, args weatherArguments) (any, error) {
+	switch {
+	case args.City == nil:
+		// Without omitempty, AddTool would make an error. But scripts outside of this project
+		// look for this one.
+		return nil, &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: json.RawMessage(`"Missing required argument: 'city'"`)}
+	case *args.City == "":
+		return nil, errors.New("'city' must not be empty")
+	}
+	unit := "celsius"
+	if args.Unit != nil {
+		unit = *args.Unit
+	}
+	temperatures := map[string]string{"celsius": "18°C", "fahrenheit": "64°F"}
+	temperature, isUnit := temperatures[unit]
+	if !isUnit {
+		return nil, errors.New("'unit' must be celsius or fahrenheit")
+	}
+	return fmt.Sprintf("Current temperature in %s is %s", *args.City, temperature), nil
+}
+
+const maxEcho = 4 << 20 // bytes of an echo, as JSON
 
 var echoTool = Tool{
 	Name: "echo", Title: "Echo", Description: "Returns the text it is given.",
@@ -168,56 +177,10 @@ func (d *demo) echo(_ context.Context, _ *Exchange, args echoArguments) (any, er
 	if repeat < 1 || repeat > maxEcho {
 		return nil, fmt.Errorf("'repeat' must be an integer from 1 to %d", maxEcho)
 	}
-	limit := maxEcho / repeat
-	if len(args.Text) > limit/6 && jsonLength(args.Text) > limit { // a byte of text becomes at most six of JSON
+	if !fitsEcho(args.Text, repeat) {
 		return nil, fmt.Errorf("an echo has at most %d bytes as JSON", maxEcho)
 	}
 	return strings.Repeat(args.Text, repeat), nil
-}
-
-// jsonLength returns how many bytes a text has as JSON. A control character of one byte
-// becomes six bytes: \u0001.
-func jsonLength(text string) int {
-	encoded, _ := toJSON(text) // a text can be encoded
-	return len(encoded) - len(`""`)
-}
-
-// weatherTool marks the argument unit with x-mcp-header: a modern client repeats this
-// argument in the header of its HTTP request.
-var weatherTool = Tool{
-	Name: "get-weather", Title: "Weather", Description: "The current temperature in a city. The data is made up.",
-	InputSchema: json.RawMessage(`{"type":"object","properties":{
-		"city":{"type":"string","minLength":1,"description":"name of the city"},
-		"unit":{"type":"string","x-mcp-header":"Unit","enum":["celsius","fahrenheit"],"default":"celsius","description":"unit of the temperature"}},"required":["city"]}`),
-	Annotations: readsOnly, Icons: pixelIcons,
-}
-
-type weatherArguments struct {
-	City *string `json:"city,omitempty"` // nil: missing, see errNoCity
-	Unit *string `json:"unit,omitempty"` // nil: celsius
-}
-
-// errNoCity is the error of a call without a city. Scripts outside of this project look for
-// this message with this data. For any other missing argument, AddTool makes the error.
-var errNoCity = &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: json.RawMessage(`"Missing required argument: 'city'"`)}
-
-func (d *demo) getWeather(_ context.Context, _ *Exchange, args weatherArguments) (any, error) {
-	if args.City == nil {
-		return nil, errNoCity
-	}
-	unit := "celsius"
-	if args.Unit != nil {
-		unit = *args.Unit
-	}
-	temperatures := map[string]string{"celsius": "18°C", "fahrenheit": "64°F"}
-	temperature, isUnit := temperatures[unit]
-	switch {
-	case *args.City == "":
-		return nil, errors.New("'city' must not be empty")
-	case !isUnit:
-		return nil, errors.New("'unit' must be celsius or fahrenheit")
-	}
-	return fmt.Sprintf("Current temperature in %s is %s", *args.City, temperature), nil
 }
 
 var countTool = Tool{
@@ -234,6 +197,8 @@ type countArguments struct {
 	DelayMs int  `json:"delayMs,omitempty"`
 	Poll    bool `json:"poll,omitempty"`
 }
+
+const maxCount = time.Hour // the longest time that one count takes
 
 func (d *demo) count(ctx context.Context, x *Exchange, args countArguments) (any, error) {
 	delay := time.Duration(args.DelayMs) * time.Millisecond
@@ -284,8 +249,9 @@ type nameForm struct {
 	Name string `json:"name,omitempty"`
 }
 
-// ask runs once without an answer, and again when the user has answered. If the answer does
-// not fit, it asks again.
+// ask returns an InputRequired in place of a result: a question, with the key "name". When the
+// user has answered, ask runs again, and Input reads the answer with this key. If the answer
+// does not fit, ask asks again.
 func (d *demo) ask(_ context.Context, x *Exchange, _ struct{}) (any, error) {
 	question := InputRequired{Requests: map[string]InputRequest{"name": nameQuestion}}
 	var answer ElicitResult
@@ -305,14 +271,18 @@ func (d *demo) ask(_ context.Context, x *Exchange, _ struct{}) (any, error) {
 
 // ---- Notes: resources, a tool that writes one, and a prompt about one ----
 
-const noteScheme = "note:///"
+const (
+	noteScheme = "note:///"
+	maxNotes   = 200
+	maxNote    = 64 << 10 // characters
+)
 
 var noteTool = Tool{
 	Name: "set-note", Title: "Write a note", Description: "Keeps a note, to be read as the resource note:///NAME.",
 	InputSchema: json.RawMessage(`{"type":"object","properties":{
 		"name":{"type":"string","pattern":"^[A-Za-z0-9._-]{1,64}$","description":"name of the note"},
 		"text":{"type":"string","maxLength":65536,"description":"the note"}},"required":["name","text"]}`),
-	Annotations: overwrites,
+	Annotations: &ToolAnnotations{Destructive: true, Idempotent: true}, // it overwrites a note
 }
 
 const noteName = `^[A-Za-z0-9._-]{1,64}$`
@@ -405,6 +375,10 @@ type completeParams struct {
 	} `json:"argument"`
 }
 
+// maxCompletion is how many values a completion may have. 2025-11-25
+// server/utilities/completion#completion-results.
+const maxCompletion = 100
+
 // complete completes the name of a note, for the prompt and for the template.
 func (d *demo) complete(_ context.Context, x *Exchange) (any, error) {
 	var p completeParams
@@ -427,6 +401,46 @@ func (d *demo) noteNames() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Sorted(maps.Keys(d.notes))
+}
+
+// ---- The picture, the key in _meta, and the length of an echo ----
+
+// pixel is a PNG of one pixel. It shows how icons are declared.
+const pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+
+var pixelIcons = []Icon{{Src: pixel, MimeType: "image/png", Sizes: []string{"1x1"}}}
+
+// addTool adds a tool to the demo. If run returns a text, the result also gets a key of our
+// own in _meta, to show how such a key is written. Only revisions from 2025-06-18 on, those
+// with Titles, have rules for such keys. Most servers call AddTool itself, as in
+// testdata/examples/tools.
+func addTool[A any](d *demo, tool Tool, run func(context.Context, *Exchange, A) (any, error)) {
+	AddTool(d.Server, tool, func(ctx context.Context, x *Exchange, arguments A) (any, error) {
+		result, err := run(ctx, x, arguments)
+		text, isText := result.(string)
+		if err != nil || !isText || !x.Revision().Titles {
+			return result, err
+		}
+		return ToolResult{Content: []Content{TextContent(text)}, Meta: toolMeta{tool.Name}}, nil
+	})
+}
+
+// toolMeta is the _meta of our tool results.
+type toolMeta struct {
+	Tool string `json:"com.example.mcpwire/tool"`
+}
+
+// fitsEcho reports whether a text that is repeated has at most maxEcho bytes as JSON.
+func fitsEcho(text string, repeat int) bool {
+	limit := maxEcho / repeat
+	return len(text) <= limit/6 || jsonLength(text) <= limit // a byte of text becomes at most six of JSON
+}
+
+// jsonLength returns how many bytes a text has as JSON. A control character of one byte
+// becomes six bytes: \u0001.
+func jsonLength(text string) int {
+	encoded, _ := toJSON(text) // a text can be encoded
+	return len(encoded) - len(`""`)
 }
 
 // ==== Serving the demo ====
