@@ -65,7 +65,7 @@ package main
 //	encode       returns a value as JSON; x.marshal does that for the result of a request
 //
 // On a first reading, read to the banner "What a Server says of itself, and what it
-// refuses": 566 lines. Then look at AddTool, at Client.negotiate, and at the picture at
+// refuses": 573 lines. Then look at AddTool, at Client.negotiate, and at the picture at
 // "Questions to the user, in either era".
 //
 // Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
@@ -192,9 +192,6 @@ type Implementation struct {
 	Version string   `json:"version"`
 	Icons   iconList `json:"icons,omitempty"` // a []Icon
 }
-
-// isWhole reports whether the required members are there.
-func (i *Implementation) isWhole() bool { return i.Name != "" && i.Version != "" }
 
 // Icon is a picture for a user interface. Src is an https or data URI.
 type Icon struct {
@@ -390,7 +387,12 @@ func (s *Server) run(ctx context.Context, x *Exchange, h HandlerFunc) (any, erro
 
 // discover returns the result of server/discover.
 func (s *Server) discover() DiscoverResult {
-	return DiscoverResult{SupportedVersions: s.versions, Capabilities: s.caps, Instructions: s.Instructions, Meta: &ResultMeta{ServerInfo: &s.Info}}
+	return DiscoverResult{
+		SupportedVersions: s.versions,
+		Capabilities:      s.caps,
+		Instructions:      s.Instructions,
+		Meta:              &ResultMeta{ServerInfo: &s.Info},
+	}
 }
 
 // complete encodes the result of a modern request, and adds what the handler has not set:
@@ -488,7 +490,12 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 		s.startLegacy(x.Peer, rev, p)
 	}
 	info := s.Info.knownTo(rev) // without what this revision does not know, such as icons
-	return InitializeResult{ProtocolVersion: rev.Version, Capabilities: s.capabilities(rev, remembers), ServerInfo: &info, Instructions: s.Instructions}, nil
+	return InitializeResult{
+		ProtocolVersion: rev.Version,
+		Capabilities:    s.capabilities(rev, remembers), // of caps, what this client can use
+		ServerInfo:      &info,
+		Instructions:    s.Instructions,
+	}, nil
 }
 
 // handleNotification notes that a legacy client is ready. If Methods has a handler for the
@@ -583,8 +590,9 @@ type serverState struct {
 	prompts   catalog[requestedPrompt] // by name
 }
 
-// begin returns an error if a request has not come by a transport that speaks MCP. The first
-// request fixes what clients are told.
+// begin returns an error if a request has not come by a transport that speaks MCP: it belongs
+// to no Peer, or to one without the mcpProtocol, which Serve and Open add. The first request
+// fixes what clients are told.
 func (s *Server) begin(x *Exchange) error {
 	if x.owner == nil {
 		return errors.New("a Server needs a request of a client: in a test, use a Pipe")
@@ -750,6 +758,9 @@ func (p *InitializeParams) check() error {
 	}
 	return nil
 }
+
+// isWhole reports whether the required members are there.
+func (i *Implementation) isWhole() bool { return i.Name != "" && i.Version != "" }
 
 // refuseVersion returns the error for a version that is not offered. A legacy-only
 // server answers MethodNotFound, so that the client falls back to initialize. It
