@@ -371,7 +371,7 @@ func TestReadme(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	for document, atLeast := range map[string]int{"README.md": 1, "testdata/by-hand.md": 5, "testdata/first/README.md": 5, "testdata/second/README.md": 6, "testdata/third/README.md": 4} {
+	for document, atLeast := range map[string]int{"README.md": 1, "testdata/by-hand.md": 5, "testdata/first/README.md": 5, "testdata/second/README.md": 6, "testdata/third/README.md": 4, "testdata/fourth/README.md": 5} {
 		t.Run(document, func(t *testing.T) {
 			steps := stepsOf(t, document)
 			if len(steps) < atLeast {
@@ -412,7 +412,7 @@ func stepsOf(t *testing.T, document string) (steps []step) {
 func follow(t *testing.T, steps []step, isLast bool) (ok bool) {
 	const mark = "\nend of step\n"
 	servers := t.TempDir()
-	goCommand(t, ".", runtime.GOOS, "build", "-o", servers, "./testdata/first", "./testdata/second", "./testdata/third")
+	goCommand(t, ".", runtime.GOOS, "build", "-o", servers, "./testdata/first", "./testdata/second", "./testdata/third", "./testdata/fourth")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
