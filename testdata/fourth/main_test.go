@@ -303,13 +303,16 @@ func TestReadEvent(t *testing.T) {
 	}
 }
 
-// A server is written as a function, which gets each request, and a message if it is a POST.
+// A server is written as a function, which gets one request after another, and a message if it is a POST.
 type server func(w http.ResponseWriter, r *http.Request, m message)
 
 // use calls a tool of a server, and returns what the program prints, the error included.
 func (s server) use(t *testing.T, answer string) string {
 	t.Helper()
+	var mu sync.Mutex
 	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
 		var m message
 		_ = json.NewDecoder(r.Body).Decode(&m)
 		s(w, r, m)
@@ -346,7 +349,9 @@ func legacyServer(f server) server {
 			w.WriteHeader(http.StatusNotFound)
 		case "initialize":
 			w.Header().Set("Mcp-Session-Id", "s")
+			stream(w, "event: message\ndata: ") // the servers of others do that
 			respond(w, m, `{"protocolVersion":"2025-11-25"}`)
+			io.WriteString(w, "\n\n")
 		case "notifications/initialized":
 			w.WriteHeader(http.StatusAccepted)
 		default:
