@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: 0BSD
 
-// Package lesson reads the lessons of the course, for the tests of the servers in first and second.
+// Package lesson reads and plays the lessons of the course, for the tests of the small programs beside them.
 package lesson
 
 import (
