@@ -130,88 +130,10 @@ func (m *Message) Kind() Kind {
 	return Response
 }
 
-// Unusable returns why the call that waits for this response fails: the response breaks
-// the rules of JSON-RPC, or the transport has lost it. nil: nothing is wrong.
-func (m *Message) Unusable() error { return m.unusable }
-
-// NewRequest returns a request. With the zero ID it returns a notification.
-// params must encode to a JSON object; nil means that there are none.
-func NewRequest(id ID, method string, params any) (*Message, error) {
-	if params == nil {
-		return &Message{ID: id, Method: method}, nil
-	}
-	raw, err := marshalObject(params)
-	if err != nil {
-		return nil, fmt.Errorf("params of %s: %w", method, err)
-	}
-	return &Message{ID: id, Method: method, Params: raw}, nil
-}
-
-// NewResponse returns the response to the request with this id. If err is nil, the
-// response carries result, which must encode to a JSON object; nil becomes {}. An err
-// that is not an *Error, and wraps none, becomes one with CodeInternalError. If result
-// cannot be encoded, the response carries such an error, too.
-func NewResponse(id ID, result any, err error) *Message {
-	var raw json.RawMessage
-	if err == nil {
-		raw, err = marshalObject(result)
-	}
-	if err == nil {
-		return &Message{ID: id, Result: raw}
-	}
-	var fault *Error
-	if !errors.As(err, &fault) {
-		fault = &Error{Code: CodeInternalError, Message: err.Error()}
-	}
-	if fault == nil { // the handler has returned a nil *Error as an error, which is a mistake
-		fault = errInternal
-	}
-	return &Message{ID: id, Error: fault}
-}
-
-// newInvalid returns the Invalid message for text that is not a message. 2025-11-25
-// basic#error-responses: the id is left out if it could not be read.
-func newInvalid(id ID, code int, reason string) *Message {
-	return &Message{ID: id, invalid: true, Error: &Error{Code: code, Message: reason}}
-}
-
 // ID is the id of a request: a string or an integer. It keeps the text as it was
 // sent, so that the response repeats it byte for byte and no digit is lost. The
 // zero ID means that there is none.
 type ID struct{ text string }
-
-// NumberID returns the integer n as an ID.
-func NumberID(n int64) ID { return ID{strconv.FormatInt(n, 10)} }
-
-// StringID returns the string s as an ID. It never equals the NumberID that
-// looks the same.
-func StringID(s string) ID { return ID{string(appendString(nil, s))} }
-
-// String returns the ID as it is written in JSON: a string has its quotes. The
-// zero ID is "".
-func (id ID) String() string { return id.text }
-
-// parseID reads an id from one value of JSON. It returns false for a fraction, a boolean,
-// null, an array or an object, and for an id of more than maxID bytes. 2025-11-25
-// basic#requests: "Requests MUST include a string or integer ID." and "Unlike base
-// JSON-RPC, the ID MUST NOT be null."
-func parseID(raw []byte) (id ID, ok bool) {
-	if len(raw) == 0 || len(raw) > maxID+len(`""`) {
-		return ID{}, false
-	}
-	isString := raw[0] == '"'
-	digits := bytes.TrimPrefix(raw, []byte("-"))
-	isInteger := len(bytes.Trim(digits, "0123456789")) == 0
-	if !isString && !isInteger {
-		return ID{}, false
-	}
-	return ID{string(raw)}, true
-}
-
-// mustBeID says what parseID accepts.
-var mustBeID = fmt.Sprintf("must be a string or an integer of at most %d bytes", maxID)
-
-// ---- Errors ----
 
 // Error is the error of a response. A Handler returns one to say what is sent;
 // Call returns one for what the peer has sent.
@@ -219,59 +141,6 @@ type Error struct {
 	Code    int             `json:"code"`
 	Message string          `json:"message"`
 	Data    json.RawMessage `json:"data,omitempty"`
-}
-
-// The error codes of JSON-RPC 2.0. Those of MCP are in session.go. Codes of an
-// application lie outside -32768..-32000.
-const (
-	CodeParseError     = -32700 // the text is not JSON, or not UTF-8
-	CodeInvalidRequest = -32600 // the JSON is not a message
-	CodeMethodNotFound = -32601 // the method is not served
-	CodeInvalidParams  = -32602 // the params do not fit the method
-	CodeInternalError  = -32603 // something else went wrong in the handler
-)
-
-// Errors of a conversation. None of them is sent by the peer.
-var (
-	// ErrClosed means that the conversation ended before the response came. The
-	// error that Call returns wraps this and, if one is known, the reason.
-	ErrClosed = errors.New("connection closed")
-	// ErrNotSent means that the peer has not read the request. It is safe to
-	// send it again.
-	ErrNotSent = errors.New("request not sent")
-	// ErrNoServerRequests means that the peer cannot be sent requests. In MCP, a handler
-	// asks such a client with an InputRequired.
-	ErrNoServerRequests = errors.New("the client takes no requests of the server")
-	// ErrAnswered means that the request was answered or cancelled: no message
-	// may be sent for it any more.
-	ErrAnswered = errors.New("request answered or cancelled")
-	// ErrTooLarge means that a message had more bytes than allowed, or a batch
-	// more messages.
-	ErrTooLarge = errors.New("message too large")
-)
-
-// Error returns the message, the data and the code. The data is left out if it is not a
-// string, or if the message repeats it. Both are cut after 4,000 characters, because the
-// search of one in the other may take the product of their lengths.
-func (e *Error) Error() string {
-	text, data := fmt.Sprintf("%.4000s", e.Message), fmt.Sprintf("%.4000s", unquote(e.Data))
-	if !strings.Contains(text, data) {
-		text += ": " + data
-	}
-	return fmt.Sprintf("%s (%d)", text, e.Code)
-}
-
-// InvalidParams returns an Error with CodeInvalidParams. The reason is in the message,
-// because many clients show nothing else to their user or model. The reason is cut after
-// 500 characters, because it may repeat what the peer has sent.
-func InvalidParams(format string, args ...any) *Error {
-	reason := fmt.Sprintf("%.500s", fmt.Sprintf(format, args...))
-	return &Error{Code: CodeInvalidParams, Message: "Invalid params: " + reason}
-}
-
-// MethodNotFound returns an Error with CodeMethodNotFound.
-func MethodNotFound(method string) *Error {
-	return &Error{Code: CodeMethodNotFound, Message: fmt.Sprintf("Method not found: %.200s", method)}
 }
 
 // ---- From text to messages ----
@@ -291,10 +160,6 @@ type Payload struct {
 	raw  []byte // the text, as it was read
 	done func() // runs when the payload is not needed any more; nil: nothing runs
 }
-
-// Raw returns the text that Decode has read, which must not be changed. It is nil in any
-// other Payload.
-func (p Payload) Raw() []byte { return p.raw }
 
 // Decode reads a payload. Text that is not a message becomes an Invalid message.
 // The Payload refers to data, so data must not be changed afterwards.
@@ -351,18 +216,6 @@ func (m *Message) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendStart appends the members that all messages have.
-func (m *Message) appendStart(b []byte) []byte {
-	b = append(b, `{"jsonrpc":"2.0"`...)
-	if m.ID != (ID{}) {
-		b = append(append(b, `,"id":`...), m.ID.text...)
-	}
-	if m.Method != "" {
-		b = appendString(append(b, `,"method":`...), m.Method)
-	}
-	return b
-}
-
 // ==== The conversation ====
 
 // ---- Handlers, and the requests that they answer ----
@@ -394,12 +247,6 @@ func (m *Message) appendStart(b []byte) []byte {
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
-
-// HandlerFunc is a function as a Handler.
-type HandlerFunc func(ctx context.Context, x *Exchange) (any, error)
-
-// Handle calls f.
-func (f HandlerFunc) Handle(ctx context.Context, x *Exchange) (any, error) { return f(ctx, x) }
 
 // Exchange is one request while it is served, or one notification while it is handled.
 //
@@ -435,73 +282,6 @@ type Exchange struct {
 	use    func(n int) error
 }
 
-// Bind stores the params of the request in a struct, as the function Bind does.
-// The error is an *Error with CodeInvalidParams. Without a Request the params are
-// an empty object.
-func (x *Exchange) Bind(target any) error {
-	var params json.RawMessage
-	if x.Request != nil {
-		params = x.Request.Params
-	}
-	return paramsError(Bind(params, target), "param")
-}
-
-// paramsError makes an *Error of what Bind has returned. kind is the word for a member,
-// such as "argument".
-func paramsError(err error, kind string) error {
-	if fault, ok := errors.AsType[*BindError](err); ok {
-		return fault.InvalidParams(kind)
-	}
-	return err
-}
-
-// Notify sends a notification that belongs to the request. It returns
-// ErrAnswered when the response is on its way, when the request was cancelled,
-// and in the handler of a notification. 2025-11-25 progress: "Progress
-// notifications MUST stop after completion".
-func (x *Exchange) Notify(ctx context.Context, method string, params any) error {
-	return notify(ctx, x.sendRelated, method, params)
-}
-
-// Call sends a request that belongs to this one, and stores the result as Peer.Call does.
-// It returns ErrNoServerRequests if the peer cannot be sent a request. In the handler of a
-// notification or of initialize it returns an error, because nothing is read before that
-// handler returns. Call does not check whether the peer knows the method.
-//
-// In MCP, Call works in the legacy era alone. To ask the user in both eras, a handler
-// returns an InputRequired instead.
-func (x *Exchange) Call(ctx context.Context, method string, params, result any) error {
-	switch {
-	case x.Peer == nil || x.cannotCall:
-		return ErrNoServerRequests
-	case x.state == nil || x.exclusive:
-		return errNothingIsRead
-	}
-	return x.Peer.call(ctx, x.sendRelated, method, params, result)
-}
-
-// errNothingIsRead is the error of a call whose response could not be read.
-var errNothingIsRead = errors.New("the handler of a notification, or of initialize, cannot call: nothing is read before it returns; start a goroutine that calls")
-
-// sendRelated sends a message that belongs to the request, unless the request is
-// answered or cancelled. The response to the request waits until the message is sent.
-func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
-	if x.state == nil {
-		return ErrAnswered
-	}
-	x.owner.mu.Lock()
-	over := x.owner.serving[x.state.id] != x.state || x.state.cancelled
-	if !over {
-		x.state.sending.Add(1)
-	}
-	x.owner.mu.Unlock()
-	if over {
-		return ErrAnswered
-	}
-	defer x.state.sending.Done()
-	return x.send(ctx, m)
-}
-
 // served is the record of a request from the time it has come until its response is
 // written. A handler sees the Exchange, and not this record.
 type served struct {
@@ -520,18 +300,6 @@ type served struct {
 
 // sender sends one message to the peer.
 type sender func(ctx context.Context, m *Message) error
-
-// notify makes a notification, and sends it.
-func notify(ctx context.Context, send sender, method string, params any) error {
-	m, err := NewRequest(ID{}, method, params)
-	if err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return send(ctx, m)
-}
 
 // ---- Conns: what carries the messages ----
 
@@ -553,65 +321,6 @@ type Conn interface {
 	// Close makes Read return, if that is possible: a Read of standard input ends
 	// only with the input or the process. Close may be called more than once.
 	Close() error
-}
-
-// Dialer opens Conns. CommandDialer, HTTPDialer and SSEDialer implement it. Each Dial opens
-// a new Conn: it starts a new process, or connects to the URL anew.
-type Dialer interface {
-	// Dial opens a Conn, which lives on when ctx ends. If ctx ends before, Dial must
-	// return: the Client waits for it.
-	Dial(ctx context.Context) (Conn, error)
-}
-
-// DialerFunc is a function as a Dialer.
-type DialerFunc func(ctx context.Context) (Conn, error)
-
-// Dial calls f.
-func (f DialerFunc) Dial(ctx context.Context) (Conn, error) { return f(ctx) }
-
-// ServeConn serves the peer at the other end of c, as the server. It speaks JSON-RPC
-// alone: for MCP, use Serve. It returns nil when the peer has hung up. If the conversation
-// ends in another way, it returns the reason. It closes c, and also returns the error of
-// c.Close. If log is nil, nothing is logged.
-//
-// When the peer has hung up, waiting calls fail, Exchange.Ending is closed, and running
-// requests have five seconds to finish. When ctx ends, the contexts of the requests end,
-// and c is closed at once. Then the handlers have three seconds to return. Of the Conns in
-// this package only StdioConn can still write their responses.
-func ServeConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
-	return serveConn(ctx, c, h, plainProtocol{}, log)
-}
-
-func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) error {
-	ending := make(chan struct{})
-	l := newLoop(ctx, c, h, protocol, log, false)
-	l.ending = ending
-	l.start()
-	grace := graceAfterHangup
-	var err error
-	select {
-	case err = <-l.result:
-	case <-ctx.Done():
-		err, grace = ctx.Err(), graceAfterStop
-		l.noteEnd(err)
-	}
-	close(ending)
-	doneWithin(grace, &l.peer.working)
-	return errors.Join(err, l.peer.Close())
-}
-
-// OpenConn starts a conversation as the client, and returns at once. It speaks JSON-RPC
-// alone: for MCP, use Client. h answers the requests of the peer and takes in its
-// notifications. If h is nil, requests are answered with CodeMethodNotFound. The
-// conversation ends when ctx does, or with Peer.Close.
-func OpenConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
-	return openConn(ctx, c, h, plainProtocol{}, log)
-}
-
-func openConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) *Peer {
-	l := newLoop(ctx, c, h, protocol, log, true)
-	l.start()
-	return l.peer
 }
 
 // ---- The reader ----
@@ -639,17 +348,6 @@ type loop struct {
 }
 
 const handOverAfter = time.Millisecond // when a request takes longer, another reader starts
-
-// newLoop makes a Peer and its loop. Nothing is read before start.
-func newLoop(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger, weAreClient bool) *loop {
-	if h == nil {
-		h = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { return nil, MethodNotFound(x.Request.Method) })
-	}
-	send := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
-	p := newPeer(ctx, send, protocol, log)
-	p.weAreClient, p.conn = weAreClient, c
-	return &loop{peer: p, handler: h, result: make(chan error, 1)}
-}
 
 // start starts the first reader. When the context of the conversation ends, calls
 // fail at once: it may take a while until Read returns.
@@ -718,15 +416,6 @@ func (l *loop) answer(r *responder) {
 	r.serve(func(m *Message) { array.Messages = append(array.Messages, l.counted(m)) })
 }
 
-// counted counts the result of a response until it is written. If too many bytes wait for a
-// peer that does not read, it returns an error response instead.
-func (l *loop) counted(m *Message) *Message {
-	if l.peer.beginWrite(len(m.Result)) {
-		return m
-	}
-	return NewResponse(m.ID, nil, errUnread)
-}
-
 // write writes an answer that counted has counted, even when all contexts have ended. If a
 // server cannot write, the conversation is over. A client only logs this: if its connection
 // is lost, its Read fails as well.
@@ -747,40 +436,6 @@ func (l *loop) write(out Payload) {
 	default:
 		l.peer.log.Warn("an answer could not be sent", "error", brief(err.Error()))
 		l.reportUnsent(out, err)
-	}
-}
-
-// reportUnsent sends an error in place of each result that a client could not send. For
-// instance, a result may be larger than the server allows. Without the error the server
-// would wait for the result.
-func (l *loop) reportUnsent(out Payload, why error) {
-	fault := &Error{Code: CodeInternalError, Message: "the result could not be sent: " + brief(why.Error())}
-	ctx, cancel := context.WithTimeout(l.peer.ctx, graceAtEnd)
-	defer cancel()
-	for _, m := range out.Messages {
-		if m.Result == nil {
-			continue
-		}
-		if err := l.peer.conn.Write(ctx, Payload{Messages: []*Message{NewResponse(m.ID, nil, fault)}}); err != nil {
-			l.peer.log.Debug("an error was not sent", "error", brief(err.Error()))
-		}
-	}
-}
-
-// noteEnd notes why the conversation is over. Waiting calls fail. The handlers of a
-// server may still finish; those of a client end at once.
-func (l *loop) noteEnd(err error) {
-	why := closedBecause(err)
-	if err == io.EOF {
-		err = nil
-	}
-	if l.peer.weAreClient { // before the calls fail, so that their callers see that the Peer has ended
-		l.peer.endContexts(why)
-	}
-	l.peer.refuseCalls(why)
-	select {
-	case l.result <- err:
-	default: // the first reason is the one that counts
 	}
 }
 
@@ -812,13 +467,6 @@ type Peer struct {
 	unread   int                 // bytes of the results that are not written yet
 	callErr  error               // why no more calls can be made; nil: they can
 	onEnd    func()              // runs when the conversation has ended, perhaps more than once; nil: nothing does
-}
-
-// newPeer returns a Peer that lives as long as ctx.
-func newPeer(ctx context.Context, send sender, protocol protocol, log *slog.Logger) *Peer {
-	p := &Peer{log: cmp.Or(log, silent), send: send, protocol: protocol}
-	p.ctx, p.endCtx = context.WithCancelCause(ctx)
-	return p
 }
 
 // dispatch takes in a payload. It hands responses to the calls that wait for them, and
@@ -868,21 +516,6 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 	return r
 }
 
-// takeReport takes in what a transport says about itself: that messages are lost, or
-// anything else.
-func (p *Peer) takeReport(in Payload) {
-	if in.Lost != nil { // any waiting call may be the one whose response is lost
-		p.failAllCalls(in.Lost)
-	}
-	switch {
-	case in.Report == nil:
-	case p.onReport != nil:
-		p.onReport(in.Report)
-	default:
-		p.log.Warn("transport", "error", brief(in.Report.Error()))
-	}
-}
-
 // deliver hands a response to the call that waits for it. A response that no
 // call waits for is logged.
 func (p *Peer) deliver(m *Message) {
@@ -898,48 +531,6 @@ func (p *Peer) deliver(m *Message) {
 		p.log.Debug("a response that no call waits for", "id", brief(m.ID.String()))
 	}
 }
-
-// refuse adds a refusal to a responder. If too many refusals wait, a client drops it: the
-// server floods us, and does not read them.
-func (p *Peer) refuse(r *responder, m *Message) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.weAreClient && p.inFlight >= 2*maxInFlight {
-		p.log.Warn("dropped what is not served", "reason", brief(m.Error.Message))
-		return
-	}
-	p.inFlight++
-	r.refusals = append(r.refusals, m)
-}
-
-// takeNotification gives a notification to the protocol, and then to the Handler.
-func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Exchange) {
-	x.Request = m
-	if p.protocol.takeNotification(&x) {
-		return
-	}
-	returned := make(chan struct{})
-	defer close(returned)
-	if p.conn == nil { // over HTTP other goroutines read on
-		ctx = valuesContext{p.ctx, ctx}
-	} else {
-		ctx = context.WithValue(ctx, readerKey{p}, returned)
-	}
-	if response := x.callHandler(ctx, h); response.Error != nil {
-		p.log.Debug("notification not handled", "method", brief(m.Method), "error", brief(response.Error.Error()))
-	}
-}
-
-// valuesContext ends with the context of a Peer, and has the values of another context. It
-// is not derived from the context of the Peer, which would hold it until the Peer ends: an
-// idle session is to be small.
-type valuesContext struct {
-	context.Context
-	values context.Context
-}
-
-// Value returns a value of the other context.
-func (c valuesContext) Value(key any) any { return c.values.Value(key) }
 
 // registerRequest puts a request of a payload into the table of requests that are being
 // served. If it returns an error, that is the response. After errIgnored there is none.
@@ -973,32 +564,7 @@ func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) err
 	return nil
 }
 
-// cancelServed cancels the request with this id, if allowed returns true for it. It returns
-// the Exchange; nil: no request was cancelled. Until the handler returns, no other request
-// may have the id.
-func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.serving[id]
-	if s == nil || !allowed(s.exchange) {
-		return nil
-	}
-	s.cancelled = true
-	s.cancel()
-	return s.exchange
-}
-
 // ---- Answering ----
-
-// The errors with which a Peer answers by itself.
-var (
-	errInternal = &Error{Code: CodeInternalError, Message: "Internal error"} // a handler has panicked, for instance
-	errBusy     = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
-	errStopping = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
-	errUnread   = &Error{Code: CodeInternalError, Message: "Too many answers wait to be read"}
-
-	errBatchTooLarge = &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"}
-)
 
 // responder answers a payload: it has the requests to serve, and the refusals. The caller of
 // serve writes the responses, and then calls release.
@@ -1045,32 +611,6 @@ func (r *responder) serve(write func(*Message)) {
 	}
 }
 
-// endRequest ends a request, and writes its response.
-func (r *responder) endRequest(s *served, response *Message, write func(*Message)) {
-	isWanted := r.peer.removeRequest(s)
-	s.exchange = nil
-	if !isWanted {
-		return
-	}
-	s.sending.Wait()
-	write(response)
-	if s.trailer != nil {
-		write(s.trailer)
-	}
-}
-
-// release is called when all responses are written. Until then the requests count as in
-// flight. Otherwise a peer that sends requests, and does not read, could make us hold any
-// number of responses.
-func (r *responder) release() {
-	r.peer.mu.Lock()
-	r.peer.inFlight -= len(r.refusals) + len(r.requests)
-	r.peer.mu.Unlock()
-	if r.done != nil {
-		r.done()
-	}
-}
-
 // callHandler calls the handler, and returns the response. The response is errInternal if
 // the handler panics, or if a method of its result does, such as MarshalJSON. If the handler
 // ends its goroutine, callHandler does not return.
@@ -1095,41 +635,18 @@ func (x *Exchange) callHandler(ctx context.Context, h Handler) (response *Messag
 	return &Message{ID: x.Request.ID, Result: raw}
 }
 
-// whyStopped returns the error of a handler. If this server has stopped the handler, by
-// ending its context, it returns errStopping in place of "context canceled", which would
-// tell the peer nothing.
-func (x *Exchange) whyStopped(ctx context.Context, err error) error {
-	stoppedByUs := ctx.Err() != nil && !x.owner.weAreClient
-	isContextError := errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))
-	if stoppedByUs && isContextError && !errors.As(err, new(*Error)) {
-		return errStopping
+// endRequest ends a request, and writes its response.
+func (r *responder) endRequest(s *served, response *Message, write func(*Message)) {
+	isWanted := r.peer.removeRequest(s)
+	s.exchange = nil
+	if !isWanted {
+		return
 	}
-	return err
-}
-
-// marshal encodes the result of the request.
-func (x *Exchange) marshal(result any) (json.RawMessage, error) {
-	if x.encode != nil {
-		return x.encode(result)
+	s.sending.Wait()
+	write(response)
+	if s.trailer != nil {
+		write(s.trailer)
 	}
-	return marshalObject(result)
-}
-
-// useBytes counts n bytes that the request needs, such as those of an answer of the client.
-func (x *Exchange) useBytes(n int) error {
-	if x.use == nil {
-		return nil
-	}
-	return x.use(n)
-}
-
-// logPanic logs a panic of a handler with its stack.
-func (x *Exchange) logPanic(r any) {
-	log := x.owner.log
-	if log == silent {
-		log = slog.Default() // a program that logs nothing must still show its panics, as with net/http
-	}
-	log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
 }
 
 // removeRequest takes a request out of the table when its handler has returned. It returns
@@ -1148,6 +665,610 @@ func (p *Peer) removeRequest(s *served) bool {
 }
 
 // ---- Our calls ----
+
+func (p *Peer) call(ctx context.Context, send sender, method string, params, result any) error {
+	m, err := NewRequest(ID{}, method, params)
+	if err != nil {
+		return err
+	}
+	if err := p.awaitReader(ctx); err != nil {
+		return err
+	}
+	c, err := p.registerCall(m)
+	if err != nil {
+		return err
+	}
+	err = send(ctx, m)
+	if err == nil {
+		select {
+		case response := <-c.response:
+			return response.store(result)
+		case <-ctx.Done():
+		}
+	}
+	// Here the request was not sent, or ctx has ended. If another goroutine has removed the
+	// call at the same time, it sends the response.
+	if p.removeCall(m.ID) == nil {
+		return (<-c.response).store(result)
+	}
+	if ctx.Err() == nil { // it was not sent
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return cmp.Or(p.callErr, err) // the reason of the end says more than that of the failed write
+	}
+	why := context.Cause(ctx)
+	p.goSend(func() { p.tellAbandoned(send, m, why) })
+	return ctx.Err()
+}
+
+// pendingCall is a call that waits for its response.
+type pendingCall struct {
+	request  *Message
+	key      ID            // see protocol.callKey
+	response chan *Message // has room for one; that of a call that fails is unusable
+}
+
+// registerCall gives a request its id, and puts it into the table of calls.
+func (p *Peer) registerCall(m *Message) (*pendingCall, error) {
+	c := &pendingCall{request: m, key: p.protocol.callKey(m), response: make(chan *Message, 1)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.callErr != nil {
+		return nil, markedError{p.callErr, ErrNotSent}
+	}
+	p.lastID++ // the first id is 1: some servers take 0 for no id
+	m.ID = NumberID(p.lastID)
+	if p.calls == nil {
+		p.calls = map[ID]*pendingCall{}
+	}
+	p.calls[m.ID] = c
+	return c, nil
+}
+
+// removeCall takes a call out of the table, and returns it; nil: it is not there. A call is
+// removed once: by its caller, which gives up, or by a goroutine that then sends the response.
+func (p *Peer) removeCall(id ID) *pendingCall {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.calls[id]
+	delete(p.calls, id)
+	return c
+}
+
+// ==== More about messages ====
+
+// ---- Making messages ----
+
+// NewRequest returns a request. With the zero ID it returns a notification.
+// params must encode to a JSON object; nil means that there are none.
+func NewRequest(id ID, method string, params any) (*Message, error) {
+	if params == nil {
+		return &Message{ID: id, Method: method}, nil
+	}
+	raw, err := marshalObject(params)
+	if err != nil {
+		return nil, fmt.Errorf("params of %s: %w", method, err)
+	}
+	return &Message{ID: id, Method: method, Params: raw}, nil
+}
+
+// NewResponse returns the response to the request with this id. If err is nil, the
+// response carries result, which must encode to a JSON object; nil becomes {}. An err
+// that is not an *Error, and wraps none, becomes one with CodeInternalError. If result
+// cannot be encoded, the response carries such an error, too.
+func NewResponse(id ID, result any, err error) *Message {
+	var raw json.RawMessage
+	if err == nil {
+		raw, err = marshalObject(result)
+	}
+	if err == nil {
+		return &Message{ID: id, Result: raw}
+	}
+	var fault *Error
+	if !errors.As(err, &fault) {
+		fault = &Error{Code: CodeInternalError, Message: err.Error()}
+	}
+	if fault == nil { // the handler has returned a nil *Error as an error, which is a mistake
+		fault = errInternal
+	}
+	return &Message{ID: id, Error: fault}
+}
+
+// newInvalid returns the Invalid message for text that is not a message. 2025-11-25
+// basic#error-responses: the id is left out if it could not be read.
+func newInvalid(id ID, code int, reason string) *Message {
+	return &Message{ID: id, invalid: true, Error: &Error{Code: code, Message: reason}}
+}
+
+// Unusable returns why the call that waits for this response fails: the response breaks
+// the rules of JSON-RPC, or the transport has lost it. nil: nothing is wrong.
+func (m *Message) Unusable() error { return m.unusable }
+
+// Raw returns the text that Decode has read, which must not be changed. It is nil in any
+// other Payload.
+func (p Payload) Raw() []byte { return p.raw }
+
+// ---- Ids ----
+
+// NumberID returns the integer n as an ID.
+func NumberID(n int64) ID { return ID{strconv.FormatInt(n, 10)} }
+
+// StringID returns the string s as an ID. It never equals the NumberID that
+// looks the same.
+func StringID(s string) ID { return ID{string(appendString(nil, s))} }
+
+// String returns the ID as it is written in JSON: a string has its quotes. The
+// zero ID is "".
+func (id ID) String() string { return id.text }
+
+// parseID reads an id from one value of JSON. It returns false for a fraction, a boolean,
+// null, an array or an object, and for an id of more than maxID bytes. 2025-11-25
+// basic#requests: "Requests MUST include a string or integer ID." and "Unlike base
+// JSON-RPC, the ID MUST NOT be null."
+func parseID(raw []byte) (id ID, ok bool) {
+	if len(raw) == 0 || len(raw) > maxID+len(`""`) {
+		return ID{}, false
+	}
+	isString := raw[0] == '"'
+	digits := bytes.TrimPrefix(raw, []byte("-"))
+	isInteger := len(bytes.Trim(digits, "0123456789")) == 0
+	if !isString && !isInteger {
+		return ID{}, false
+	}
+	return ID{string(raw)}, true
+}
+
+// mustBeID says what parseID accepts.
+var mustBeID = fmt.Sprintf("must be a string or an integer of at most %d bytes", maxID)
+
+// ---- Errors ----
+
+// The error codes of JSON-RPC 2.0. Those of MCP are in session.go. Codes of an
+// application lie outside -32768..-32000.
+const (
+	CodeParseError     = -32700 // the text is not JSON, or not UTF-8
+	CodeInvalidRequest = -32600 // the JSON is not a message
+	CodeMethodNotFound = -32601 // the method is not served
+	CodeInvalidParams  = -32602 // the params do not fit the method
+	CodeInternalError  = -32603 // something else went wrong in the handler
+)
+
+// Errors of a conversation. None of them is sent by the peer.
+var (
+	// ErrClosed means that the conversation ended before the response came. The
+	// error that Call returns wraps this and, if one is known, the reason.
+	ErrClosed = errors.New("connection closed")
+	// ErrNotSent means that the peer has not read the request. It is safe to
+	// send it again.
+	ErrNotSent = errors.New("request not sent")
+	// ErrNoServerRequests means that the peer cannot be sent requests. In MCP, a handler
+	// asks such a client with an InputRequired.
+	ErrNoServerRequests = errors.New("the client takes no requests of the server")
+	// ErrAnswered means that the request was answered or cancelled: no message
+	// may be sent for it any more.
+	ErrAnswered = errors.New("request answered or cancelled")
+	// ErrTooLarge means that a message had more bytes than allowed, or a batch
+	// more messages.
+	ErrTooLarge = errors.New("message too large")
+)
+
+// Error returns the message, the data and the code. The data is left out if it is not a
+// string, or if the message repeats it. Both are cut after 4,000 characters, because the
+// search of one in the other may take the product of their lengths.
+func (e *Error) Error() string {
+	text, data := fmt.Sprintf("%.4000s", e.Message), fmt.Sprintf("%.4000s", unquote(e.Data))
+	if !strings.Contains(text, data) {
+		text += ": " + data
+	}
+	return fmt.Sprintf("%s (%d)", text, e.Code)
+}
+
+// InvalidParams returns an Error with CodeInvalidParams. The reason is in the message,
+// because many clients show nothing else to their user or model. The reason is cut after
+// 500 characters, because it may repeat what the peer has sent.
+func InvalidParams(format string, args ...any) *Error {
+	reason := fmt.Sprintf("%.500s", fmt.Sprintf(format, args...))
+	return &Error{Code: CodeInvalidParams, Message: "Invalid params: " + reason}
+}
+
+// MethodNotFound returns an Error with CodeMethodNotFound.
+func MethodNotFound(method string) *Error {
+	return &Error{Code: CodeMethodNotFound, Message: fmt.Sprintf("Method not found: %.200s", method)}
+}
+
+// ---- Writing JSON ----
+
+// appendStart appends the members that all messages have.
+func (m *Message) appendStart(b []byte) []byte {
+	b = append(b, `{"jsonrpc":"2.0"`...)
+	if m.ID != (ID{}) {
+		b = append(append(b, `,"id":`...), m.ID.text...)
+	}
+	if m.Method != "" {
+		b = appendString(append(b, `,"method":`...), m.Method)
+	}
+	return b
+}
+
+// marshalObject encodes v, which must become a JSON object. nil becomes {}.
+func marshalObject(v any) (json.RawMessage, error) {
+	raw, err := marshal(v)
+	switch {
+	case err != nil:
+		return nil, err
+	case string(raw) == "null":
+		return json.RawMessage("{}"), nil
+	case raw[0] != '{':
+		return nil, fmt.Errorf("%T is not a JSON object", v)
+	}
+	return raw, nil
+}
+
+// marshal encodes v. It does not escape <, > and &. Bytes that are not UTF-8 become
+// U+FFFD. A json.RawMessage keeps its line breaks, which appendLine removes.
+func marshal(v any) (json.RawMessage, error) {
+	switch v := v.(type) {
+	case encoded:
+		return json.RawMessage(v), nil
+	case interface{ encode() (encoded, error) }:
+		raw, err := v.encode()
+		return json.RawMessage(raw), err
+	case json.RawMessage:
+		if json.Valid(v) && utf8.Valid(v) {
+			return bytes.TrimSpace(v), nil
+		}
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	raw := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	if !utf8.Valid(raw) { // a json.RawMessage can hold such bytes
+		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
+	}
+	return raw, nil
+}
+
+// encoded is JSON that marshal has written. marshal returns it as it is, and
+// does not check and copy it again.
+type encoded json.RawMessage
+
+// MarshalJSON returns the JSON.
+func (e encoded) MarshalJSON() ([]byte, error) { return e, nil }
+
+// appendLine appends JSON on one line: the JSON of a peer or a caller may have several.
+// In JSON, a line break is white space, because a string cannot contain one.
+func appendLine(b []byte, raw json.RawMessage) []byte {
+	if bytes.IndexByte(raw, '\n') >= 0 || bytes.IndexByte(raw, '\r') >= 0 {
+		raw = bytes.ReplaceAll(bytes.ReplaceAll(raw, []byte("\n"), []byte(" ")), []byte("\r"), []byte(" "))
+	}
+	return append(b, raw...)
+}
+
+// appendString appends s as a JSON string. Most strings need no escapes.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] == '"' || s[i] == '\\' || s[i] >= utf8.RuneSelf {
+			quoted, _ := marshal(strings.Clone(s)) // a copy, so that the caller's s need not be on the heap
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
+// Object builds a JSON object member by member. Use it if some members are ours, and
+// the others are passed on as they came. The zero Object has no members.
+type Object struct{ text []byte }
+
+// Add adds a member. value must be JSON.
+func (o *Object) Add(name string, value []byte) {
+	if len(o.text) == 0 {
+		o.text = append(o.text, '{')
+	} else {
+		o.text = append(o.text, ',')
+	}
+	o.text = append(appendString(o.text, name), ':')
+	o.text = append(o.text, value...)
+}
+
+// AddAll adds the members of another object, except those with these names. What
+// is not an object adds nothing.
+func (o *Object) AddAll(other json.RawMessage, except ...string) {
+	if !bytes.HasPrefix(bytes.TrimLeft(other, blanks), []byte("{")) {
+		return
+	}
+	for name, value := range Each(other) {
+		if !slices.Contains(except, string(name)) {
+			o.Add(string(name), value)
+		}
+	}
+}
+
+// JSON returns the object. Nothing can be added afterwards.
+func (o *Object) JSON() json.RawMessage { return json.RawMessage(o.encode()) }
+
+// MarshalJSON returns the object, so a handler may return an Object.
+func (o Object) MarshalJSON() ([]byte, error) { return o.encode(), nil }
+
+// encode is JSON for marshal, which does not check it again.
+func (o *Object) encode() encoded {
+	if len(o.text) == 0 {
+		return encoded("{}")
+	}
+	// Clip makes append use new memory. More may be added to the object, and another
+	// goroutine may encode it at the same time.
+	return append(slices.Clip(o.text), '}')
+}
+
+// ==== More about the conversation ====
+
+// ---- The beginning ----
+
+// ServeConn serves the peer at the other end of c, as the server. It speaks JSON-RPC
+// alone: for MCP, use Serve. It returns nil when the peer has hung up. If the conversation
+// ends in another way, it returns the reason. It closes c, and also returns the error of
+// c.Close. If log is nil, nothing is logged.
+//
+// When the peer has hung up, waiting calls fail, Exchange.Ending is closed, and running
+// requests have five seconds to finish. When ctx ends, the contexts of the requests end,
+// and c is closed at once. Then the handlers have three seconds to return. Of the Conns in
+// this package only StdioConn can still write their responses.
+func ServeConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
+	return serveConn(ctx, c, h, plainProtocol{}, log)
+}
+
+func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) error {
+	ending := make(chan struct{})
+	l := newLoop(ctx, c, h, protocol, log, false)
+	l.ending = ending
+	l.start()
+	grace := graceAfterHangup
+	var err error
+	select {
+	case err = <-l.result:
+	case <-ctx.Done():
+		err, grace = ctx.Err(), graceAfterStop
+		l.noteEnd(err)
+	}
+	close(ending)
+	doneWithin(grace, &l.peer.working)
+	return errors.Join(err, l.peer.Close())
+}
+
+// OpenConn starts a conversation as the client, and returns at once. It speaks JSON-RPC
+// alone: for MCP, use Client. h answers the requests of the peer and takes in its
+// notifications. If h is nil, requests are answered with CodeMethodNotFound. The
+// conversation ends when ctx does, or with Peer.Close.
+func OpenConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
+	return openConn(ctx, c, h, plainProtocol{}, log)
+}
+
+func openConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) *Peer {
+	l := newLoop(ctx, c, h, protocol, log, true)
+	l.start()
+	return l.peer
+}
+
+// newLoop makes a Peer and its loop. Nothing is read before start.
+func newLoop(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger, weAreClient bool) *loop {
+	if h == nil {
+		h = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { return nil, MethodNotFound(x.Request.Method) })
+	}
+	send := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
+	p := newPeer(ctx, send, protocol, log)
+	p.weAreClient, p.conn = weAreClient, c
+	return &loop{peer: p, handler: h, result: make(chan error, 1)}
+}
+
+// newPeer returns a Peer that lives as long as ctx.
+func newPeer(ctx context.Context, send sender, protocol protocol, log *slog.Logger) *Peer {
+	p := &Peer{log: cmp.Or(log, silent), send: send, protocol: protocol}
+	p.ctx, p.endCtx = context.WithCancelCause(ctx)
+	return p
+}
+
+// Dialer opens Conns. CommandDialer, HTTPDialer and SSEDialer implement it. Each Dial opens
+// a new Conn: it starts a new process, or connects to the URL anew.
+type Dialer interface {
+	// Dial opens a Conn, which lives on when ctx ends. If ctx ends before, Dial must
+	// return: the Client waits for it.
+	Dial(ctx context.Context) (Conn, error)
+}
+
+// DialerFunc is a function as a Dialer.
+type DialerFunc func(ctx context.Context) (Conn, error)
+
+// Dial calls f.
+func (f DialerFunc) Dial(ctx context.Context) (Conn, error) { return f(ctx) }
+
+// ---- What a Handler gets, and what becomes of its result ----
+
+// HandlerFunc is a function as a Handler.
+type HandlerFunc func(ctx context.Context, x *Exchange) (any, error)
+
+// Handle calls f.
+func (f HandlerFunc) Handle(ctx context.Context, x *Exchange) (any, error) { return f(ctx, x) }
+
+// Bind stores the params of the request in a struct, as the function Bind does.
+// The error is an *Error with CodeInvalidParams. Without a Request the params are
+// an empty object.
+func (x *Exchange) Bind(target any) error {
+	var params json.RawMessage
+	if x.Request != nil {
+		params = x.Request.Params
+	}
+	return paramsError(Bind(params, target), "param")
+}
+
+// paramsError makes an *Error of what Bind has returned. kind is the word for a member,
+// such as "argument".
+func paramsError(err error, kind string) error {
+	if fault, ok := errors.AsType[*BindError](err); ok {
+		return fault.InvalidParams(kind)
+	}
+	return err
+}
+
+// Notify sends a notification that belongs to the request. It returns
+// ErrAnswered when the response is on its way, when the request was cancelled,
+// and in the handler of a notification. 2025-11-25 progress: "Progress
+// notifications MUST stop after completion".
+func (x *Exchange) Notify(ctx context.Context, method string, params any) error {
+	return notify(ctx, x.sendRelated, method, params)
+}
+
+// notify makes a notification, and sends it.
+func notify(ctx context.Context, send sender, method string, params any) error {
+	m, err := NewRequest(ID{}, method, params)
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return send(ctx, m)
+}
+
+// Call sends a request that belongs to this one, and stores the result as Peer.Call does.
+// It returns ErrNoServerRequests if the peer cannot be sent a request. In the handler of a
+// notification or of initialize it returns an error, because nothing is read before that
+// handler returns. Call does not check whether the peer knows the method.
+//
+// In MCP, Call works in the legacy era alone. To ask the user in both eras, a handler
+// returns an InputRequired instead.
+func (x *Exchange) Call(ctx context.Context, method string, params, result any) error {
+	switch {
+	case x.Peer == nil || x.cannotCall:
+		return ErrNoServerRequests
+	case x.state == nil || x.exclusive:
+		return errNothingIsRead
+	}
+	return x.Peer.call(ctx, x.sendRelated, method, params, result)
+}
+
+// errNothingIsRead is the error of a call whose response could not be read.
+var errNothingIsRead = errors.New("the handler of a notification, or of initialize, cannot call: nothing is read before it returns; start a goroutine that calls")
+
+// sendRelated sends a message that belongs to the request, unless the request is
+// answered or cancelled. The response to the request waits until the message is sent.
+func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
+	if x.state == nil {
+		return ErrAnswered
+	}
+	x.owner.mu.Lock()
+	over := x.owner.serving[x.state.id] != x.state || x.state.cancelled
+	if !over {
+		x.state.sending.Add(1)
+	}
+	x.owner.mu.Unlock()
+	if over {
+		return ErrAnswered
+	}
+	defer x.state.sending.Done()
+	return x.send(ctx, m)
+}
+
+// marshal encodes the result of the request.
+func (x *Exchange) marshal(result any) (json.RawMessage, error) {
+	if x.encode != nil {
+		return x.encode(result)
+	}
+	return marshalObject(result)
+}
+
+// useBytes counts n bytes that the request needs, such as those of an answer of the client.
+func (x *Exchange) useBytes(n int) error {
+	if x.use == nil {
+		return nil
+	}
+	return x.use(n)
+}
+
+// whyStopped returns the error of a handler. If this server has stopped the handler, by
+// ending its context, it returns errStopping in place of "context canceled", which would
+// tell the peer nothing.
+func (x *Exchange) whyStopped(ctx context.Context, err error) error {
+	stoppedByUs := ctx.Err() != nil && !x.owner.weAreClient
+	isContextError := errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))
+	if stoppedByUs && isContextError && !errors.As(err, new(*Error)) {
+		return errStopping
+	}
+	return err
+}
+
+// logPanic logs a panic of a handler with its stack.
+func (x *Exchange) logPanic(r any) {
+	log := x.owner.log
+	if log == silent {
+		log = slog.Default() // a program that logs nothing must still show its panics, as with net/http
+	}
+	log.Error("panic in a handler", "method", brief(x.Request.Method), "panic", brief(fmt.Sprint(r)), "stack", string(debug.Stack()))
+}
+
+// ---- Reports, notifications and cancellations ----
+
+// takeReport takes in what a transport says about itself: that messages are lost, or
+// anything else.
+func (p *Peer) takeReport(in Payload) {
+	if in.Lost != nil { // any waiting call may be the one whose response is lost
+		p.failAllCalls(in.Lost)
+	}
+	switch {
+	case in.Report == nil:
+	case p.onReport != nil:
+		p.onReport(in.Report)
+	default:
+		p.log.Warn("transport", "error", brief(in.Report.Error()))
+	}
+}
+
+// takeNotification gives a notification to the protocol, and then to the Handler.
+func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Exchange) {
+	x.Request = m
+	if p.protocol.takeNotification(&x) {
+		return
+	}
+	returned := make(chan struct{})
+	defer close(returned)
+	if p.conn == nil { // over HTTP other goroutines read on
+		ctx = valuesContext{p.ctx, ctx}
+	} else {
+		ctx = context.WithValue(ctx, readerKey{p}, returned)
+	}
+	if response := x.callHandler(ctx, h); response.Error != nil {
+		p.log.Debug("notification not handled", "method", brief(m.Method), "error", brief(response.Error.Error()))
+	}
+}
+
+// valuesContext ends with the context of a Peer, and has the values of another context. It
+// is not derived from the context of the Peer, which would hold it until the Peer ends: an
+// idle session is to be small.
+type valuesContext struct {
+	context.Context
+	values context.Context
+}
+
+// Value returns a value of the other context.
+func (c valuesContext) Value(key any) any { return c.values.Value(key) }
+
+// cancelServed cancels the request with this id, if allowed returns true for it. It returns
+// the Exchange; nil: no request was cancelled. Until the handler returns, no other request
+// may have the id.
+func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.serving[id]
+	if s == nil || !allowed(s.exchange) {
+		return nil
+	}
+	s.cancelled = true
+	s.cancel()
+	return s.exchange
+}
+
+// ---- What a caller uses ----
 
 // Context returns a context that ends when the conversation does. Its cause is
 // the reason. If the Peer is nil, there is no conversation, and the context has ended.
@@ -1187,41 +1308,6 @@ func (p *Peer) Call(ctx context.Context, method string, params, result any) erro
 	return p.call(ctx, p.send, method, params, result)
 }
 
-func (p *Peer) call(ctx context.Context, send sender, method string, params, result any) error {
-	m, err := NewRequest(ID{}, method, params)
-	if err != nil {
-		return err
-	}
-	if err := p.awaitReader(ctx); err != nil {
-		return err
-	}
-	c, err := p.registerCall(m)
-	if err != nil {
-		return err
-	}
-	err = send(ctx, m)
-	if err == nil {
-		select {
-		case response := <-c.response:
-			return response.store(result)
-		case <-ctx.Done():
-		}
-	}
-	// Here the request was not sent, or ctx has ended. If another goroutine has removed the
-	// call at the same time, it sends the response.
-	if p.removeCall(m.ID) == nil {
-		return (<-c.response).store(result)
-	}
-	if ctx.Err() == nil { // it was not sent
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return cmp.Or(p.callErr, err) // the reason of the end says more than that of the failed write
-	}
-	why := context.Cause(ctx)
-	p.goSend(func() { p.tellAbandoned(send, m, why) })
-	return ctx.Err()
-}
-
 // awaitReader waits until a handler of a notification has returned, if ctx is the context of
 // that handler: only then is the peer read again. So a goroutine that the handler has started
 // can call. In the handler itself, a call fails after graceAtEnd.
@@ -1247,40 +1333,6 @@ func (p *Peer) awaitReader(ctx context.Context) error {
 // channel is closed when the handler has returned, and the peer is read again. It is in the
 // context because Client.Call is given nothing else of the handler.
 type readerKey struct{ peer *Peer }
-
-// pendingCall is a call that waits for its response.
-type pendingCall struct {
-	request  *Message
-	key      ID            // see protocol.callKey
-	response chan *Message // has room for one; that of a call that fails is unusable
-}
-
-// registerCall gives a request its id, and puts it into the table of calls.
-func (p *Peer) registerCall(m *Message) (*pendingCall, error) {
-	c := &pendingCall{request: m, key: p.protocol.callKey(m), response: make(chan *Message, 1)}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.callErr != nil {
-		return nil, markedError{p.callErr, ErrNotSent}
-	}
-	p.lastID++ // the first id is 1: some servers take 0 for no id
-	m.ID = NumberID(p.lastID)
-	if p.calls == nil {
-		p.calls = map[ID]*pendingCall{}
-	}
-	p.calls[m.ID] = c
-	return c, nil
-}
-
-// removeCall takes a call out of the table, and returns it; nil: it is not there. A call is
-// removed once: by its caller, which gives up, or by a goroutine that then sends the response.
-func (p *Peer) removeCall(id ID) *pendingCall {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c := p.calls[id]
-	delete(p.calls, id)
-	return c
-}
 
 // store stores the result of a response, or returns its error.
 func (m *Message) store(result any) error {
@@ -1337,6 +1389,23 @@ func (p *Peer) goSend(f func()) {
 }
 
 // ---- The end of a conversation ----
+
+// noteEnd notes why the conversation is over. Waiting calls fail. The handlers of a
+// server may still finish; those of a client end at once.
+func (l *loop) noteEnd(err error) {
+	why := closedBecause(err)
+	if err == io.EOF {
+		err = nil
+	}
+	if l.peer.weAreClient { // before the calls fail, so that their callers see that the Peer has ended
+		l.peer.endContexts(why)
+	}
+	l.peer.refuseCalls(why)
+	select {
+	case l.result <- err:
+	default: // the first reason is the one that counts
+	}
+}
 
 // Close hangs up. Every waiting Call returns ErrClosed, and the context of every handler
 // ends. With a Conn, Close waits up to a second for the handlers. If one has not returned
@@ -1402,46 +1471,6 @@ func (p *Peer) failAllCalls(err error) {
 		c.response <- &Message{unusable: err}
 	}
 	clear(p.calls)
-}
-
-// enterReader counts a reader that has read a payload of size bytes, and serves it. When the
-// conversation has ended, enterReader returns false, and nothing is served any more: Close
-// may already wait for the readers.
-func (p *Peer) enterReader(size int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.callErr != nil {
-		return false
-	}
-	p.working.Add(1)
-	p.held += size
-	return true
-}
-
-// leaveReader is called when a reader has served its payload.
-func (p *Peer) leaveReader(size int) {
-	p.mu.Lock()
-	p.held -= size
-	p.mu.Unlock()
-	p.working.Done()
-}
-
-// beginWrite counts the bytes of results until endWrite. It returns false, and counts nothing,
-// if too many are unread already. One result alone may have any size.
-func (p *Peer) beginWrite(size int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.unread > 0 && p.unread+size > maxHeld {
-		return false
-	}
-	p.unread += size
-	return true
-}
-
-func (p *Peer) endWrite(size int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.unread -= size
 }
 
 var errStubborn = errors.New("a handler has not returned")
@@ -1618,120 +1647,6 @@ func (c *pipeConn) Close() error {
 	return nil
 }
 
-// ---- Writing JSON ----
-
-// marshalObject encodes v, which must become a JSON object. nil becomes {}.
-func marshalObject(v any) (json.RawMessage, error) {
-	raw, err := marshal(v)
-	switch {
-	case err != nil:
-		return nil, err
-	case string(raw) == "null":
-		return json.RawMessage("{}"), nil
-	case raw[0] != '{':
-		return nil, fmt.Errorf("%T is not a JSON object", v)
-	}
-	return raw, nil
-}
-
-// marshal encodes v. It does not escape <, > and &. Bytes that are not UTF-8 become
-// U+FFFD. A json.RawMessage keeps its line breaks, which appendLine removes.
-func marshal(v any) (json.RawMessage, error) {
-	switch v := v.(type) {
-	case encoded:
-		return json.RawMessage(v), nil
-	case interface{ encode() (encoded, error) }:
-		raw, err := v.encode()
-		return json.RawMessage(raw), err
-	case json.RawMessage:
-		if json.Valid(v) && utf8.Valid(v) {
-			return bytes.TrimSpace(v), nil
-		}
-	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	raw := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-	if !utf8.Valid(raw) { // a json.RawMessage can hold such bytes
-		raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
-	}
-	return raw, nil
-}
-
-// encoded is JSON that marshal has written. marshal returns it as it is, and
-// does not check and copy it again.
-type encoded json.RawMessage
-
-// MarshalJSON returns the JSON.
-func (e encoded) MarshalJSON() ([]byte, error) { return e, nil }
-
-// appendLine appends JSON on one line: the JSON of a peer or a caller may have several.
-// In JSON, a line break is white space, because a string cannot contain one.
-func appendLine(b []byte, raw json.RawMessage) []byte {
-	if bytes.IndexByte(raw, '\n') >= 0 || bytes.IndexByte(raw, '\r') >= 0 {
-		raw = bytes.ReplaceAll(bytes.ReplaceAll(raw, []byte("\n"), []byte(" ")), []byte("\r"), []byte(" "))
-	}
-	return append(b, raw...)
-}
-
-// appendString appends s as a JSON string. Most strings need no escapes.
-func appendString(b []byte, s string) []byte {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] == '"' || s[i] == '\\' || s[i] >= utf8.RuneSelf {
-			quoted, _ := marshal(strings.Clone(s)) // a copy, so that the caller's s need not be on the heap
-			return append(b, quoted...)
-		}
-	}
-	return append(append(append(b, '"'), s...), '"')
-}
-
-// Object builds a JSON object member by member. Use it if some members are ours, and
-// the others are passed on as they came. The zero Object has no members.
-type Object struct{ text []byte }
-
-// Add adds a member. value must be JSON.
-func (o *Object) Add(name string, value []byte) {
-	if len(o.text) == 0 {
-		o.text = append(o.text, '{')
-	} else {
-		o.text = append(o.text, ',')
-	}
-	o.text = append(appendString(o.text, name), ':')
-	o.text = append(o.text, value...)
-}
-
-// AddAll adds the members of another object, except those with these names. What
-// is not an object adds nothing.
-func (o *Object) AddAll(other json.RawMessage, except ...string) {
-	if !bytes.HasPrefix(bytes.TrimLeft(other, blanks), []byte("{")) {
-		return
-	}
-	for name, value := range Each(other) {
-		if !slices.Contains(except, string(name)) {
-			o.Add(string(name), value)
-		}
-	}
-}
-
-// JSON returns the object. Nothing can be added afterwards.
-func (o *Object) JSON() json.RawMessage { return json.RawMessage(o.encode()) }
-
-// MarshalJSON returns the object, so a handler may return an Object.
-func (o Object) MarshalJSON() ([]byte, error) { return o.encode(), nil }
-
-// encode is JSON for marshal, which does not check it again.
-func (o *Object) encode() encoded {
-	if len(o.text) == 0 {
-		return encoded("{}")
-	}
-	// Clip makes append use new memory. More may be added to the object, and another
-	// goroutine may encode it at the same time.
-	return append(slices.Clip(o.text), '}')
-}
-
 // ==== Bounds and protection ====
 
 const (
@@ -1765,6 +1680,109 @@ const (
 	// cancellation, and for handlers whose context has ended.
 	graceAtEnd = time.Second
 )
+
+// ---- What is in flight, and what waits to be read ----
+
+// The errors with which a Peer answers by itself.
+var (
+	errInternal = &Error{Code: CodeInternalError, Message: "Internal error"} // a handler has panicked, for instance
+	errBusy     = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
+	errStopping = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
+	errUnread   = &Error{Code: CodeInternalError, Message: "Too many answers wait to be read"}
+
+	errBatchTooLarge = &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"}
+)
+
+// refuse adds a refusal to a responder. If too many refusals wait, a client drops it: the
+// server floods us, and does not read them.
+func (p *Peer) refuse(r *responder, m *Message) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.weAreClient && p.inFlight >= 2*maxInFlight {
+		p.log.Warn("dropped what is not served", "reason", brief(m.Error.Message))
+		return
+	}
+	p.inFlight++
+	r.refusals = append(r.refusals, m)
+}
+
+// release is called when all responses are written. Until then the requests count as in
+// flight. Otherwise a peer that sends requests, and does not read, could make us hold any
+// number of responses.
+func (r *responder) release() {
+	r.peer.mu.Lock()
+	r.peer.inFlight -= len(r.refusals) + len(r.requests)
+	r.peer.mu.Unlock()
+	if r.done != nil {
+		r.done()
+	}
+}
+
+// enterReader counts a reader that has read a payload of size bytes, and serves it. When the
+// conversation has ended, enterReader returns false, and nothing is served any more: Close
+// may already wait for the readers.
+func (p *Peer) enterReader(size int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.callErr != nil {
+		return false
+	}
+	p.working.Add(1)
+	p.held += size
+	return true
+}
+
+// leaveReader is called when a reader has served its payload.
+func (p *Peer) leaveReader(size int) {
+	p.mu.Lock()
+	p.held -= size
+	p.mu.Unlock()
+	p.working.Done()
+}
+
+// counted counts the result of a response until it is written. If too many bytes wait for a
+// peer that does not read, it returns an error response instead.
+func (l *loop) counted(m *Message) *Message {
+	if l.peer.beginWrite(len(m.Result)) {
+		return m
+	}
+	return NewResponse(m.ID, nil, errUnread)
+}
+
+// beginWrite counts the bytes of results until endWrite. It returns false, and counts nothing,
+// if too many are unread already. One result alone may have any size.
+func (p *Peer) beginWrite(size int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.unread > 0 && p.unread+size > maxHeld {
+		return false
+	}
+	p.unread += size
+	return true
+}
+
+func (p *Peer) endWrite(size int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unread -= size
+}
+
+// reportUnsent sends an error in place of each result that a client could not send. For
+// instance, a result may be larger than the server allows. Without the error the server
+// would wait for the result.
+func (l *loop) reportUnsent(out Payload, why error) {
+	fault := &Error{Code: CodeInternalError, Message: "the result could not be sent: " + brief(why.Error())}
+	ctx, cancel := context.WithTimeout(l.peer.ctx, graceAtEnd)
+	defer cancel()
+	for _, m := range out.Messages {
+		if m.Result == nil {
+			continue
+		}
+		if err := l.peer.conn.Write(ctx, Payload{Messages: []*Message{NewResponse(m.ID, nil, fault)}}); err != nil {
+			l.peer.log.Debug("an error was not sent", "error", brief(err.Error()))
+		}
+	}
+}
 
 // ---- Objects of a peer, by exact names ----
 //
