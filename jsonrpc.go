@@ -38,7 +38,8 @@ package main
 //	request       a message that must be answered; most often one of the peer
 //	response      a result or an error, with the id of its request
 //	answer        the response to a request, or all responses to a batch
-//	refusal       the error response to a message that no handler gets
+//	handler       one run of Handler.Handle: the handler of a request is the run that answers it
+//	refusal       the error response to a message that no Handler gets
 //	notification  a message that is never answered
 //	belongs to    what a handler sends with Exchange.Notify or Exchange.Call belongs to the request of this Exchange
 //	in flight     a request is in flight from the time it has come until its response is written
@@ -56,7 +57,8 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
 // call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "The reader": 616 lines. Then look at loop, Peer and Peer.dispatch.
+// to the banner "More about messages": 708 lines. They follow a message from its text to
+// the Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
 // files, "2025-11-25 basic#messages" stands for a page and a heading:
@@ -222,42 +224,53 @@ func (m *Message) append(b []byte) []byte {
 
 // Handler answers requests, and takes in notifications.
 //
-// For a request it returns a result that encodes to a JSON object, or an error. An *Error is
-// sent as it is, also one that the error wraps. The text of any other error becomes the
-// message of a CodeInternalError, so it must not contain secrets. Nothing that a handler of
-// a notification returns is sent. An error is logged.
+// For a request, Handle returns a result that encodes to a JSON object, or an error. An
+// *Error is sent as it is, also one that the error wraps. The text of any other error becomes
+// the message of a CodeInternalError, so it must not contain secrets. For a notification,
+// nothing is sent. An error is logged.
 //
 // ctx ends when the request is cancelled, or when the conversation ends. When the peer of
 // a server has hung up, ctx ends up to five seconds later: see ServeConn.
 //
-// Several requests are handled at the same time, over every transport. So a handler that
+// Several requests are handled at the same time, over every transport. So a Handler that
 // changes what others use needs a mutex.
 //
-// With a Conn, notifications are handled one at a time, in the order in which they were
-// sent, by the goroutine that reads. So a handler of a notification must not take long,
-// and must not call the peer: while it runs, the response cannot be read. Peer.Call and
-// Client.Call with its ctx fail after a second. Start a goroutine for such a call. Start
-// one for Notify, too, if the peer also notifies in such handlers: Notify may wait until
-// the peer reads. On a server over HTTP, each POST has a goroutine of its own.
+// With a Conn, the goroutine that reads also handles the notifications, one at a time, in
+// the order in which they were sent. So Handle of a notification must follow three rules:
 //
-// If a handler of a request panics, the request is answered with a CodeInternalError. The
-// panic and its stack are logged, by slog.Default if there is no other log. The answer is
-// the same if the handler ends its goroutine with runtime.Goexit, as t.FailNow does. A
-// handler of a notification or of initialize must not do this: nothing is read after it.
+//   - It must not take long: nothing is read before it returns.
+//   - It must not call the peer: the response could not be read. Peer.Call and Client.Call
+//     with its ctx fail after a second. Start a goroutine for such a call.
+//   - If the peer may do the same at this time, it must not Notify either, because Notify
+//     may wait until the peer reads. Start a goroutine for it, too.
+//
+// On a server over HTTP, each POST has a goroutine of its own.
+//
+// If Handle panics for a request, the answer is a CodeInternalError. The panic and its stack
+// are logged, by slog.Default if there is no other log. The answer is the same if Handle ends
+// its goroutine with runtime.Goexit, as t.FailNow does. For a notification or initialize,
+// Handle must not end its goroutine: nothing is read after that.
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
 
-// Exchange is one request while it is served, or one notification while it is handled.
+// Exchange is one request while it is served, or one notification while it is handled. The
+// field owner is the Peer with the request in its table. The field Peer is the same one if
+// the Handler may use it, and else nil:
+//
+//	the message comes             owner                              Peer
+//	on stdio, legacy              the Peer of the Conn               the same
+//	on stdio, modern              the Peer of the Conn               nil
+//	in a POST of a session        the Peer of the Session            the same
+//	in a POST without a session   a Peer that dispatches this POST   nil
 //
 // A test may make an Exchange, such as &Exchange{Principal: "u"}, and call a tool with
 // it. Then Progress and Log do nothing, and Input returns false. A test of a tool that
 // needs a request uses a Pipe.
 type Exchange struct {
 	Request *Message
-	// Peer is the sender of the request. A handler uses it for messages that do not
-	// belong to the request. It is nil if the sender takes no such messages: in MCP, a
-	// modern request stands alone. Then Notify and Call of this Peer return
+	// Peer is the sender of the request, for messages that do not belong to the request. It
+	// is nil if the sender takes no such messages. Then Notify and Call of this Peer return
 	// ErrNoServerRequests. Do not use Peer as the key of a map: all modern clients have nil.
 	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has authenticated
@@ -269,12 +282,12 @@ type Exchange struct {
 	// client has hung up. A handler that takes long should return its result then.
 	Ending <-chan struct{}
 
-	send         sender  // sends what belongs to the request
-	owner        *Peer   // the Peer with the request in its table, even if the field Peer is nil
-	state        *served // nil for a notification
-	protocolData any     // what the protocol keeps with the exchange
-	cannotCall   bool    // Call returns ErrNoServerRequests
+	owner        *Peer   // the Peer with the request in its table
+	state        *served // of a request: its record in that table; nil for a notification
 	exclusive    bool    // nothing more is read from the peer before this request is answered
+	cannotCall   bool    // Call returns ErrNoServerRequests, also if there is a Peer
+	send         sender  // sends what belongs to the request
+	protocolData any     // what the protocol keeps with the exchange
 	// A transport that bounds the bytes of all its requests sets these two; nil: it does
 	// not. encode encodes the result, in place of marshalObject. use counts the bytes of the
 	// client's answers to our questions.
@@ -283,17 +296,14 @@ type Exchange struct {
 }
 
 // served is the record of a request from the time it has come until its response is
-// written. A handler sees the Exchange, and not this record.
+// written. The Handler sees the Exchange, and not this record.
 type served struct {
-	// exchange is nil while the response waits to be written: the text of the request is
-	// not needed any more.
-	exchange *Exchange
-
-	id      ID
-	ctx     context.Context
-	cancel  context.CancelFunc
-	trailer *Message       // is sent after the response: in MCP, the end of a subscription; nil: nothing is sent
-	sending sync.WaitGroup // messages on their way; the response waits for them
+	exchange *Exchange // nil while the response waits to be written: the text of the request can go
+	id       ID
+	ctx      context.Context
+	cancel   context.CancelFunc
+	trailer  *Message       // is sent after the response: in MCP, the end of a subscription; nil: nothing is sent
+	sending  sync.WaitGroup // messages on their way; the response waits for them
 
 	cancelled bool // the request gets no response; the Peer's mutex guards this
 }
@@ -305,18 +315,22 @@ type sender func(ctx context.Context, m *Message) error
 
 // Conn carries payloads to and from one peer. NewLineConn makes a Conn of any stream of
 // bytes. To write another transport, implement the three methods: Pipe, in memory, is the
-// shortest example. Read passes the text of a payload to Decode, and must not use the
-// buffer again: the Payload refers to it. Read must limit the size of a payload, because
-// nothing else does. If it loses a message, it returns a Payload with Lost, and reads on.
-// Write sends what Payload.Append returns.
+// shortest example.
 type Conn interface {
-	// Read returns the next payload. One goroutine at a time calls it. It returns io.EOF
-	// when the peer has hung up. Each error ends the conversation.
+	// Read returns the next payload: it passes its text to Decode. One goroutine at a time
+	// calls Read.
+	//
+	//   - It must not use the memory of the text again: the Payload refers to it.
+	//   - It must limit the size of a payload, because nothing else does.
+	//   - If it loses a message, it returns a Payload with Lost, and reads on.
+	//   - When the peer has hung up, it returns io.EOF. Each error ends the conversation.
 	Read() (Payload, error)
-	// Write sends a payload. Several goroutines call it at the same time. If ctx ends in
-	// the middle of it, Write returns ctx.Err(), and the rest is still sent, before the
-	// next payload. If the peer cannot have read the payload, the error may wrap
-	// ErrNotSent. If the conversation has ended, it may wrap ErrClosed.
+	// Write sends what Payload.Append returns. Several goroutines call it at the same time.
+	//
+	//   - If ctx ends, it returns ctx.Err(). If a part is sent already, the rest is still
+	//     sent, before the next payload.
+	//   - If the peer cannot have read the payload, the error may wrap ErrNotSent.
+	//   - If the conversation has ended, the error may wrap ErrClosed.
 	Write(ctx context.Context, p Payload) error
 	// Close makes Read return, if that is possible: a Read of standard input ends
 	// only with the input or the process. Close may be called more than once.
@@ -326,7 +340,7 @@ type Conn interface {
 // ---- The reader ----
 
 // loop reads payloads from a Conn, calls a Handler for them, and writes the answers. One
-// goroutine does all this: the reader.
+// goroutine does all this: the reader. ServeConn and OpenConn make the loop, and start it.
 //
 // With a goroutine for each request, requests would lose their order, such as
 // logging/setLevel and the call after it. But while the reader serves a request, it does
@@ -337,9 +351,8 @@ type Conn interface {
 //	timer              1 ms ─► starts reader 2
 //	reader 2                   reads B, serves B, writes the response, reads C …
 //
-// So quick requests are handled in the order in which they were sent, but do not rely on it:
-// a slow one runs at the same time as those after it. If all are slow, a thousand are read
-// in a second.
+// So quick requests are handled in the order in which they were sent. A slow one runs at the
+// same time as those after it. If all are slow, a thousand are read in a second.
 type loop struct {
 	peer    *Peer
 	handler Handler
@@ -388,9 +401,9 @@ func (l *loop) serve(in Payload) (readOn bool) {
 	case r == nil:
 		return true
 	case r.exclusive, len(r.requests) == 0 && !l.peer.weAreClient:
-		// A server writes refusals before it reads anything else: a client that does
-		// not read them must stop sending. A client always reads on, because the
-		// response to a call of its own may come next.
+		// An exclusive request is answered before anything else is read. So are refusals
+		// of a server: a client that does not read them must stop sending. A client reads
+		// on after refusals, because the response to a call of its own may come next.
 		l.answer(r)
 		return true
 	}
@@ -408,7 +421,7 @@ func (l *loop) answer(r *responder) {
 		return
 	}
 	array := Payload{Batch: true}
-	defer func() { // also if a handler calls runtime.Goexit
+	defer func() { // also if Handle calls runtime.Goexit
 		if array.Messages != nil { // nil: all requests were cancelled
 			l.write(array)
 		}
@@ -417,8 +430,8 @@ func (l *loop) answer(r *responder) {
 }
 
 // write writes an answer that counted has counted, even when all contexts have ended. If a
-// server cannot write, the conversation is over. A client only logs this: if its connection
-// is lost, its Read fails as well.
+// server cannot write, the conversation is over. A client continues: if its connection is
+// lost, its Read fails as well.
 func (l *loop) write(out Payload) {
 	size := 0
 	for _, m := range out.Messages {
@@ -428,14 +441,11 @@ func (l *loop) write(out Payload) {
 	err := l.peer.conn.Write(context.Background(), out)
 	switch {
 	case err == nil:
-	case !l.peer.weAreClient:
+	case l.peer.weAreClient:
+		l.reportUnsent(out, err)
+	default:
 		l.noteEnd(fmt.Errorf("write: %w", err))
 		l.peer.conn.Close()
-	case errors.Is(err, ErrClosed): // the server does not wait for the answer any more
-		l.peer.log.Debug("an answer was not sent", "error", brief(err.Error()))
-	default:
-		l.peer.log.Warn("an answer could not be sent", "error", brief(err.Error()))
-		l.reportUnsent(out, err)
 	}
 }
 
@@ -446,9 +456,9 @@ func (l *loop) write(out Payload) {
 // no Conn: ServeHTTP calls dispatch for each POST, and another goroutine serves the requests.
 type Peer struct {
 	log         *slog.Logger
-	send        sender // sends what belongs to no request
-	protocol    protocol
-	weAreClient bool // we are the client, and the peer is the server
+	send        sender   // sends what belongs to no request
+	protocol    protocol // MCP, or plain JSON-RPC: what only the protocol can decide
+	weAreClient bool     // we are the client, and the peer is the server
 
 	ctx      context.Context
 	endCtx   context.CancelCauseFunc // ends ctx with the reason
@@ -587,8 +597,8 @@ func (r *responder) serve(write func(*Message)) {
 		write(m)
 	}
 	next, size := 0, 0
-	// Requests are left here only if a handler has ended its goroutine with
-	// runtime.Goexit. They are not served any more.
+	// Requests are left here only if Handle has ended its goroutine with runtime.Goexit.
+	// They are not served any more.
 	defer func() {
 		for _, s := range r.requests[next:] {
 			r.endRequest(s, NewResponse(s.id, nil, errInternal), write)
@@ -611,9 +621,9 @@ func (r *responder) serve(write func(*Message)) {
 	}
 }
 
-// callHandler calls the handler, and returns the response. The response is errInternal if
-// the handler panics, or if a method of its result does, such as MarshalJSON. If the handler
-// ends its goroutine, callHandler does not return.
+// callHandler calls the Handler, and returns the response. The response is errInternal if
+// Handle panics, or if a method of its result does, such as MarshalJSON. If Handle ends its
+// goroutine, callHandler does not return.
 func (x *Exchange) callHandler(ctx context.Context, h Handler) (response *Message) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -635,7 +645,8 @@ func (x *Exchange) callHandler(ctx context.Context, h Handler) (response *Messag
 	return &Message{ID: x.Request.ID, Result: raw}
 }
 
-// endRequest ends a request, and writes its response.
+// endRequest takes a request out of the table, and writes its response, after the messages
+// that belong to the request.
 func (r *responder) endRequest(s *served, response *Message, write func(*Message)) {
 	isWanted := r.peer.removeRequest(s)
 	s.exchange = nil
@@ -649,23 +660,10 @@ func (r *responder) endRequest(s *served, response *Message, write func(*Message
 	}
 }
 
-// removeRequest takes a request out of the table when its handler has returned. It returns
-// false if the request was cancelled.
-func (p *Peer) removeRequest(s *served) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.serving[s.id] == s { // the id may belong to another request by now
-		delete(p.serving, s.id)
-	}
-	if len(p.serving) == 0 {
-		p.serving = nil
-	}
-	s.cancel()
-	return !s.cancelled
-}
-
 // ---- Our calls ----
 
+// call sends a request, and waits for the response: see Call. A request that belongs to an
+// Exchange has another send than one that belongs to none.
 func (p *Peer) call(ctx context.Context, send sender, method string, params, result any) error {
 	m, err := NewRequest(ID{}, method, params)
 	if err != nil {
@@ -706,33 +704,6 @@ type pendingCall struct {
 	request  *Message
 	key      ID            // see protocol.callKey
 	response chan *Message // has room for one; that of a call that fails is unusable
-}
-
-// registerCall gives a request its id, and puts it into the table of calls.
-func (p *Peer) registerCall(m *Message) (*pendingCall, error) {
-	c := &pendingCall{request: m, key: p.protocol.callKey(m), response: make(chan *Message, 1)}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.callErr != nil {
-		return nil, markedError{p.callErr, ErrNotSent}
-	}
-	p.lastID++ // the first id is 1: some servers take 0 for no id
-	m.ID = NumberID(p.lastID)
-	if p.calls == nil {
-		p.calls = map[ID]*pendingCall{}
-	}
-	p.calls[m.ID] = c
-	return c, nil
-}
-
-// removeCall takes a call out of the table, and returns it; nil: it is not there. A call is
-// removed once: by its caller, which gives up, or by a goroutine that then sends the response.
-func (p *Peer) removeCall(id ID) *pendingCall {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c := p.calls[id]
-	delete(p.calls, id)
-	return c
 }
 
 // ==== More about messages ====
@@ -1013,8 +984,8 @@ func (o *Object) encode() encoded {
 //
 // When the peer has hung up, waiting calls fail, Exchange.Ending is closed, and running
 // requests have five seconds to finish. When ctx ends, the contexts of the requests end,
-// and c is closed at once. Then the handlers have three seconds to return. Of the Conns in
-// this package only StdioConn can still write their responses.
+// and c is closed at once. Then the handlers have three seconds to return. Only a StdioConn
+// still writes the responses of these handlers, because its Close does nothing.
 func ServeConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	return serveConn(ctx, c, h, plainProtocol{}, log)
 }
@@ -1268,7 +1239,7 @@ func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 	return s.exchange
 }
 
-// ---- What a caller uses ----
+// ---- Our calls, in detail ----
 
 // Context returns a context that ends when the conversation does. Its cause is
 // the reason. If the Peer is nil, there is no conversation, and the context has ended.
@@ -1333,6 +1304,33 @@ func (p *Peer) awaitReader(ctx context.Context) error {
 // channel is closed when the handler has returned, and the peer is read again. It is in the
 // context because Client.Call is given nothing else of the handler.
 type readerKey struct{ peer *Peer }
+
+// registerCall gives a request its id, and puts it into the table of calls.
+func (p *Peer) registerCall(m *Message) (*pendingCall, error) {
+	c := &pendingCall{request: m, key: p.protocol.callKey(m), response: make(chan *Message, 1)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.callErr != nil {
+		return nil, markedError{p.callErr, ErrNotSent}
+	}
+	p.lastID++ // the first id is 1: some servers take 0 for no id
+	m.ID = NumberID(p.lastID)
+	if p.calls == nil {
+		p.calls = map[ID]*pendingCall{}
+	}
+	p.calls[m.ID] = c
+	return c, nil
+}
+
+// removeCall takes a call out of the table, and returns it; nil: it is not there. A call is
+// removed once: by its caller, which gives up, or by a goroutine that then sends the response.
+func (p *Peer) removeCall(id ID) *pendingCall {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.calls[id]
+	delete(p.calls, id)
+	return c
+}
 
 // store stores the result of a response, or returns its error.
 func (m *Message) store(result any) error {
@@ -1706,6 +1704,21 @@ func (p *Peer) refuse(r *responder, m *Message) {
 	r.refusals = append(r.refusals, m)
 }
 
+// removeRequest takes a request out of the table when its handler has returned. It returns
+// false if the request was cancelled.
+func (p *Peer) removeRequest(s *served) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.serving[s.id] == s { // the id may belong to another request by now
+		delete(p.serving, s.id)
+	}
+	if len(p.serving) == 0 {
+		p.serving = nil
+	}
+	s.cancel()
+	return !s.cancelled
+}
+
 // release is called when all responses are written. Until then the requests count as in
 // flight. Otherwise a peer that sends requests, and does not read, could make us hold any
 // number of responses.
@@ -1767,10 +1780,15 @@ func (p *Peer) endWrite(size int) {
 	p.unread -= size
 }
 
-// reportUnsent sends an error in place of each result that a client could not send. For
-// instance, a result may be larger than the server allows. Without the error the server
-// would wait for the result.
+// reportUnsent logs that a client could not send an answer, and sends an error in place of
+// each result. For instance, a result may be larger than the server allows. Without the error
+// the server would wait for the result.
 func (l *loop) reportUnsent(out Payload, why error) {
+	if errors.Is(why, ErrClosed) { // the server does not wait for the answer any more
+		l.peer.log.Debug("an answer was not sent", "error", brief(why.Error()))
+		return
+	}
+	l.peer.log.Warn("an answer could not be sent", "error", brief(why.Error()))
 	fault := &Error{Code: CodeInternalError, Message: "the result could not be sent: " + brief(why.Error())}
 	ctx, cancel := context.WithTimeout(l.peer.ctx, graceAtEnd)
 	defer cancel()

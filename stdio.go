@@ -25,7 +25,7 @@ package main
 //
 // The type child is two things: a lineConn over stdin and stdout, and a process that must
 // end. To see it work, read lessons 01 and 14 of the course: testdata/README.md. On a first
-// reading, read to the banner "The client": 190 lines. The last part of this file is only
+// reading, read to the banner "The client": 162 lines. The last part of this file is only
 // about processes that do not end as they should.
 //
 // Source: 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown;
@@ -56,19 +56,9 @@ import (
 // basic/transports/stdio: transports on byte streams "SHOULD reuse this framing".
 //
 // A line may have up to maxLine bytes without its line end; 0: 4 MiB. A longer line is read
-// to its end, and thrown away. What follows depends on the first 4 KiB of the line, in which
-// unreadable, in jsonrpc.go, looks for an id:
-//
-//	a response with an id    our call with this id fails with ErrTooLarge
-//	a request with an id     the request is answered with CodeInvalidRequest
-//	a method without an id   a server sends a CodeInvalidRequest without an id
-//	anything else            as with a method, and all our calls fail: it may be the response to any of them
-//
-// A Write whose context ends returns at once. If its line was begun, the rest is still
-// written as soon as the other end reads again.
-//
-// closeStream is called once: by Close, or after w has failed. If it can, it should make a
-// Read of r and a Write to w return. On standard input it cannot.
+// to its end, and thrown away: tooLong says what follows. closeStream is called once: by
+// Close, or after w has failed. If it can, it should make a Read of r and a Write to w
+// return. On standard input it cannot.
 func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
 	return &lineConn{
 		r:         bufio.NewReaderSize(r, 64<<10),
@@ -100,34 +90,16 @@ func (c *lineConn) Read() (Payload, error) {
 		case err != nil:
 			return Payload{}, err
 		case len(line) > c.maxLine:
-			head := line[:min(len(line), headOfLine)]
-			return unreadable(head, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.maxLine)), nil
+			return c.tooLong(line), nil
 		case len(bytes.Trim(line, blanks)) > 0:
 			return Decode(line), nil
 		}
 	}
 }
 
-// readLine returns the next line, without its line end. A line that is too long is cut, but
-// still longer than maxLine. Each line has memory of its own, because a Payload refers to it.
-func (c *lineConn) readLine() ([]byte, error) {
-	var line []byte
-	for {
-		part, more, err := c.r.ReadLine() // more: the line has not ended with this part
-		if err != nil && len(line) == 0 {
-			return nil, err
-		}
-		if len(line) <= c.maxLine {
-			line = append(line, part...)
-		}
-		if err != nil || !more {
-			return line, nil // the next call returns the error
-		}
-	}
-}
-
-// Write writes a payload as one line. A line that was begun is finished even if ctx ends:
-// half a line would damage the line after it.
+// Write writes a payload as one line. If ctx ends, it returns at once. A line that was begun
+// is still finished, as soon as the other end reads again: half a line would damage the line
+// after it.
 func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	select {
 	case c.writeLock <- struct{}{}:
@@ -173,13 +145,13 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 // Close does nothing: the server can still write the responses to the requests it has
 // read. A Read that waits ends only with the input or the process.
 //
-// A fmt.Println in a tool would spoil the messages on standard output. So set os.Stdout =
-// os.Stderr after StdioConn, which has kept the real standard output. Then such text goes to
-// the log of the client. A command that a tool starts has no standard output unless the tool
-// gives it one.
+// What concerns the whole process:
 //
-// StdioConn changes the whole process: SIGPIPE no longer ends it. If the client has gone,
-// Write returns an error. No process may set the pipes to nonblocking mode: Read would fail.
+//   - A fmt.Println would spoil the messages on standard output. So set os.Stdout = os.Stderr
+//     after StdioConn, which has kept the real standard output. Then such text goes to the
+//     log of the client. A command has no standard output unless you give it one.
+//   - SIGPIPE no longer ends the process. If the client has gone, Write returns an error.
+//   - No process may set the pipes to nonblocking mode: Read would fail.
 func StdioConn(maxLine int) Conn {
 	// Go ends a program that writes to a standard output without a reader, unless the
 	// program asks for SIGPIPE. No goroutine reads this channel: a signal that does not fit
@@ -364,6 +336,37 @@ const (
 	// is short, because most groups are empty soon.
 	groupInterval = 10 * time.Millisecond
 )
+
+// readLine returns the next line, without its line end. A line that is too long is cut, but
+// still longer than maxLine. Each line has memory of its own, because a Payload refers to it.
+func (c *lineConn) readLine() ([]byte, error) {
+	var line []byte
+	for {
+		part, more, err := c.r.ReadLine() // more: the line has not ended with this part
+		if err != nil && len(line) == 0 {
+			return nil, err
+		}
+		if len(line) <= c.maxLine {
+			line = append(line, part...)
+		}
+		if err != nil || !more {
+			return line, nil // the next call returns the error
+		}
+	}
+}
+
+// tooLong returns what Read returns for a line that is too long. The function unreadable, in
+// jsonrpc.go, looks for an id in the first 4 KiB of the line. What it finds decides:
+//
+//	a response with an id    our call with this id fails with ErrTooLarge
+//	a request with an id     the request is answered with CodeInvalidRequest
+//	a method without an id   a server sends a CodeInvalidRequest without an id
+//	anything else            the same answer as in the line above; and all our calls fail,
+//	                         because it may be the response to any of them
+func (c *lineConn) tooLong(line []byte) Payload {
+	head := line[:min(len(line), headOfLine)]
+	return unreadable(head, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.maxLine))
+}
 
 // copyStderr passes on what comes from stderr. If to is nil, it remembers the last of it.
 // It reads on even if to fails: otherwise the child would block when the pipe is full.
