@@ -487,7 +487,7 @@ type Peer struct {
 func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *responder {
 	base.owner = p
 	r := &responder{peer: p, handler: h, done: in.done}
-	asArray, refused := p.protocol.admit(in, &base)
+	asArray, refused := p.protocol.beginPayload(in, &base)
 	if refused != "" {
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
 	}
@@ -1523,11 +1523,11 @@ func closedBecause(err error) error {
 // protocol is what a Peer asks the protocol on top of JSON-RPC. Each Peer has a protocol of
 // its own, which may keep what it learns about the peer. Several goroutines call its methods.
 type protocol interface {
-	// admit is called for each payload before its messages are taken in. It may fill in
-	// base: the Exchange of each message is a copy of base. If asArray is true, the
+	// beginPayload is called for each payload before its messages are taken in. It may fill
+	// in base: the Exchange of each message is a copy of base. If asArray is true, the
 	// responses form one array. If refused is not empty, the whole payload is answered
 	// with one error, and refused is the reason.
-	admit(in Payload, base *Exchange) (asArray bool, refused string)
+	beginPayload(in Payload, base *Exchange) (asArray bool, refused string)
 	// beginRequest is called for each request before it is served, and may fill in its
 	// Exchange. If it returns an error, that is the response. After errIgnored there is
 	// none.
@@ -1553,8 +1553,8 @@ type plainProtocol struct{}
 
 const plainCancel = "$/cancelRequest"
 
-// admit lets every payload in. The answer to a batch is a batch.
-func (plainProtocol) admit(in Payload, _ *Exchange) (bool, string) { return in.Batch, "" }
+// beginPayload lets every payload in. The answer to a batch is a batch.
+func (plainProtocol) beginPayload(in Payload, _ *Exchange) (bool, string) { return in.Batch, "" }
 
 // beginRequest lets every request in.
 func (plainProtocol) beginRequest(Payload, *Exchange) error { return nil }

@@ -3890,10 +3890,10 @@ func (p *Peer) calling(id ID) *Message {
 	return nil
 }
 
-// admit fills in the revision and the Meta that are remembered. On a server it
+// beginPayload fills in the revision and the Meta that are remembered. On a server it
 // refuses a batch if the revision has no batches. A client takes any array:
 // otherwise a response in it would be lost.
-func (m *mcpProtocol) admit(in Payload, base *Exchange) (asArray bool, refused string) {
+func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, refused string) {
 	facts := base.facts()
 	rev, meta := m.get()
 	if rev.Version != "" {
@@ -3942,7 +3942,7 @@ func (p Payload) hasRequest(method string) bool {
 // about its sender.
 func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 	facts := x.facts()
-	if in.Batch { // its messages share the mcpFacts that admit has filled in; each needs its own
+	if in.Batch { // its messages share the mcpFacts that beginPayload has filled in; each needs its own
 		own := *facts
 		facts, x.protocolData = &own, &own
 	}
@@ -3974,7 +3974,7 @@ func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 
 // takeNotification handles cancellations, and drops progress that no call waits for.
 func (m *mcpProtocol) takeNotification(x *Exchange) (handled bool) {
-	own := *x.facts() // the messages of a batch share the mcpFacts that admit has filled in
+	own := *x.facts() // the messages of a batch share the mcpFacts that beginPayload has filled in
 	x.protocolData = &own
 	switch x.Request.Method {
 	case "notifications/cancelled":
