@@ -57,8 +57,8 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
 // call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "More about messages": 708 lines. They follow a message from its text to
-// the Handler and back.
+// to the banner "More about messages": 708 lines. These lines follow a message from its
+// text to the Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
 // files, "2025-11-25 basic#messages" stands for a page and a heading:
@@ -256,7 +256,7 @@ type Handler interface {
 
 // Exchange is one request while it is served, or one notification while it is handled. The
 // field owner is the Peer with the request in its table. The field Peer is the same one if
-// the Handler may use it, and else nil:
+// the Handler may use it, and else nil. In MCP, with the words of session.go:
 //
 //	the message comes             owner                              Peer
 //	on stdio, legacy              the Peer of the Conn               the same

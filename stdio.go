@@ -149,7 +149,7 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 //
 //   - A fmt.Println would spoil the messages on standard output. So set os.Stdout = os.Stderr
 //     after StdioConn, which has kept the real standard output. Then such text goes to the
-//     log of the client. A command has no standard output unless you give it one.
+//     log of the client. An exec.Cmd has no standard output unless you set it.
 //   - SIGPIPE no longer ends the process. If the client has gone, Write returns an error.
 //   - No process may set the pipes to nonblocking mode: Read would fail.
 func StdioConn(maxLine int) Conn {
