@@ -15,8 +15,10 @@ func TestLimited(t *testing.T) {
 		_, err := l.Handle(t.Context(), &mcp.Exchange{Request: new(mcp.Message), Principal: user})
 		return strings.Contains(err.Error(), "Too many requests at once")
 	}
-	if refused("Ada") || refused("Ada") || refused("Bob") {
-		t.Error("a request is refused although no other runs")
+	for _, user := range []string{"Ada", "Ada", "Bob"} {
+		if refused(user) {
+			t.Errorf("a request of %s is refused although no other runs", user)
+		}
 	}
 	l.most = 0
 	if !refused("Ada") {
