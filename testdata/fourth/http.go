@@ -6,9 +6,10 @@ package main
 // request is the body of the response: one JSON object, or a stream of events, of which the
 // last one has the answer. In a session, a stream that breaks is continued by a GET:
 //
-//	request ──► post ──► do                        read ──► the answer
-//	                     do ──► follow ──► take, take ──┘
-//	                               └─► resume: a GET, and follow reads its response
+//	request   sends a request, by post
+//	read      reads the response: JSON, or a stream, by follow
+//	follow    takes the messages of a stream, up to the answer
+//	resume    if the stream breaks before the answer: a GET, whose response follow reads
 
 import (
 	"bufio"

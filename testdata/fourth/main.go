@@ -11,9 +11,9 @@
 //
 // The client speaks both eras of the protocol, and finds out which of them the server speaks:
 //
-//	server/discover ──► modern: tools/call ──► the result
-//	                │              ▲───────┴─► input_required: the same call again, with answers
-//	                └─► legacy: initialize, tools/call ──► progress, questions, the result ──► DELETE
+//	both     server/discover, whose answer says the era
+//	modern   tools/call; if the answer is input_required, the same call again, with the user's answers
+//	legacy   initialize, then tools/call, whose stream may have questions, and DELETE at the end
 package main
 
 import (

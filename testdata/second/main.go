@@ -296,7 +296,7 @@ type call struct {
 	session *session
 	request message
 	stream  *stream // what the server sends about the call
-	reader  int     // the number of the response to the POST, which is the first to read the stream
+	reader  int     // the number of the response to the POST: it is the first one whose turn it is to read the stream
 }
 
 // serve begins a call on a goroutine of its own. Then it writes what the call sends.
@@ -416,9 +416,9 @@ type stream struct {
 
 	messages []message
 	hasEnded bool
-	taken    int           // the number of the last message that a response has taken
-	reader   int           // the number of the response that reads the stream; 0: none has begun
+	reader   int           // the number of the response whose turn it is to read the stream; 0: none has begun
 	changed  chan struct{} // closed when one of the fields above changes
+	taken    int           // the number of the last message that a response has taken
 }
 
 // addStream makes a stream. The caller holds the mutex, here and in the next four methods.
@@ -509,8 +509,8 @@ func (c *call) respond(w http.ResponseWriter, r *http.Request) {
 }
 
 // get opens a stream. If the client names an event, it was cut off, and gets what follows
-// that event. Otherwise it gets what belongs to no call: what no response has taken since
-// the first GET.
+// that event. Otherwise it gets what belongs to no call. The first GET begins with what comes
+// from now on, and a later one where the one before it has stopped.
 func (s *session) get(w http.ResponseWriter, r *http.Request) {
 	lastID := r.Header.Get("Last-Event-ID")
 	s.mu.Lock()
