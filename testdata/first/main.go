@@ -152,7 +152,7 @@ func text(s string) []object { return []object{{"type": "text", "text": s}} }
 // conversation is over when the client closes our input.
 func serveLines(in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, maxSize)
+	lines.Buffer(nil, maxSize+2)    // with the end of the line
 	encoder := json.NewEncoder(out) // writes each value as one line
 	for lines.Scan() {
 		if a := answer(lines.Bytes()); a != nil {

@@ -145,11 +145,13 @@ func (c *client) read(response *http.Response, id string) (m message, err error)
 	if err != nil {
 		return m, err
 	}
-	if json.Unmarshal(text, &m) != nil || string(m.ID) != id && m.Error == nil { // an error may have no id
+	if json.Unmarshal(text, &m) != nil || string(m.ID) != id && (m.Error == nil || !m.hasNoID()) { // an error may have no id
 		return m, &failure{Status: response.StatusCode, Message: "the response holds no answer"}
 	}
 	return m, nil
 }
+
+func (m message) hasNoID() bool { return m.ID == nil || string(m.ID) == "null" }
 
 // ---- Streams of events ----
 
@@ -189,7 +191,7 @@ func (c *client) follow(response *http.Response, id string) (m message, err erro
 		if err := json.Unmarshal(e.data, &m); err != nil {
 			return m, fmt.Errorf("an event holds no message: %w", err)
 		}
-		if m.Method == "" && string(m.ID) == id {
+		if m.Method == "" && (string(m.ID) == id || m.hasNoID() && m.Error != nil) {
 			return m, nil
 		}
 		if err := c.take(m); err != nil {
@@ -213,7 +215,7 @@ func (c *client) resume(at *position, cut error) (*http.Response, error) {
 			err = &failure{Status: response.StatusCode, Message: "the response is no stream"}
 		}
 		cut = err
-		if _, isFailure := errors.AsType[*failure](err); isFailure { // the server is there, and has no such stream
+		if f, isFailure := errors.AsType[*failure](err); isFailure && f.Status/100 != 5 && f.Status != 429 { // the server is there, and has no such stream
 			break
 		}
 	}
@@ -229,7 +231,7 @@ type event struct {
 
 func newLines(response *http.Response) *bufio.Scanner {
 	lines := bufio.NewScanner(response.Body)
-	lines.Buffer(nil, maxSize)
+	lines.Buffer(nil, maxSize+16) // with the name of the field, and the end of the line
 	return lines
 }
 
@@ -253,8 +255,9 @@ func readEvent(lines *bufio.Scanner) (e event, err error) {
 			}
 			e.data = append(e.data, value...)
 		case "retry":
-			ms, _ := strconv.Atoi(value)
-			e.retry = time.Duration(ms) * time.Millisecond
+			if ms, err := strconv.ParseUint(value, 10, 16); err == nil { // more than a minute is not waited for
+				e.retry = time.Duration(ms) * time.Millisecond
+			}
 		}
 	}
 	return e, cmp.Or(lines.Err(), io.ErrUnexpectedEOF)

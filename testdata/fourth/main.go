@@ -95,7 +95,7 @@ func (c *client) run(tool string, arguments json.RawMessage) error {
 // printable replaces what would control the terminal: somebody else has written the text.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		if !unicode.IsPrint(r) && r != '\n' && r != '\t' {
 			return unicode.ReplacementChar
 		}
 		return r
@@ -146,8 +146,8 @@ func (c *client) connect() error {
 		Versions []string `json:"supportedVersions"`
 	}
 	c.version, c.http.Timeout = modern, patience
+	defer func() { c.http.Timeout = 0 }()
 	err := c.request("server/discover", object{}, &discovered)
-	c.http.Timeout = 0
 	switch next(discovered.Versions, err) {
 	case modern:
 		return nil
@@ -253,7 +253,7 @@ func (c *client) call(tool string, arguments json.RawMessage) (r result, err err
 		}
 		answers := object{}
 		for key, question := range r.Questions {
-			answer := c.reply(question.Method)
+			answer := c.reply(question)
 			if answer == nil {
 				return r, errors.New("the server asks for " + question.Method)
 			}
@@ -269,13 +269,15 @@ func (c *client) call(tool string, arguments json.RawMessage) (r result, err err
 }
 
 // reply returns the answer to a request of the server; nil: this client does not serve it.
-func (c *client) reply(method string) object {
+func (c *client) reply(m message) object {
+	var form struct{ Mode string }
+	_ = json.Unmarshal(m.Params, &form)
 	switch {
-	case method == "ping":
+	case m.Method == "ping":
 		return object{}
-	case method == "elicitation/create" && len(c.answer) > 0:
+	case m.Method == "elicitation/create" && len(c.answer) > 0 && cmp.Or(form.Mode, "form") == "form":
 		return object{"action": "accept", "content": c.answer}
-	case method == "elicitation/create":
+	case m.Method == "elicitation/create":
 		return object{"action": "decline"}
 	}
 	return nil
@@ -296,7 +298,7 @@ func (c *client) take(m message) error {
 	if m.Method == "" || m.ID == nil || c.version == modern {
 		return nil
 	}
-	if result := c.reply(m.Method); result != nil {
+	if result := c.reply(m); result != nil {
 		return c.tell(object{"jsonrpc": "2.0", "id": m.ID, "result": result})
 	}
 	return c.tell(object{"jsonrpc": "2.0", "id": m.ID, "error": object{"code": -32601, "message": "Method not found: " + m.Method}})

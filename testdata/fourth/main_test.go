@@ -394,7 +394,7 @@ func TestResume(t *testing.T) {
 		"no connection":  {func(w http.ResponseWriter, n int) { panic(http.ErrAbortHandler) }, `Get "URL": EOF`, "1", maxTries, 1},
 		"no such stream": {func(w http.ResponseWriter, n int) { w.WriteHeader(405) }, "HTTP 405: ", "1", 1, 0},
 		"no stream":      {func(w http.ResponseWriter, n int) { w.WriteHeader(200) }, "HTTP 200: the response is no stream", "1", 1, 0},
-		"too large":      {func(w http.ResponseWriter, n int) { stream(w, "data: "+strings.Repeat("x", maxSize)) }, "bufio.Scanner: token too long", "1", 1, 0},
+		"too large":      {func(w http.ResponseWriter, n int) { stream(w, "data: "+strings.Repeat("x", maxSize+1)+"\n") }, "bufio.Scanner: token too long", "1", 1, 0},
 		"something each time": {func(w http.ResponseWriter, n int) {
 			if n < 20 {
 				stream(w, "id: x\n"+report)
@@ -445,6 +445,52 @@ func TestRequestsOfTheServer(t *testing.T) {
 	}).use(t, "")
 	if want := []string{`"0"{}`, `"1"-32601`, `"2"{"action":"decline"}`}; !slices.Equal(replies, want) {
 		t.Errorf("%q", replies)
+	}
+}
+
+// A server may be slow, wrong or hostile. The client ends, says why, and accepts nothing that its user has not seen.
+func TestMistrust(t *testing.T) {
+	const done = `data: {"jsonrpc":"2.0","id":3,"result":{"content":[{"type":"text","text":"done"}]}}` + "\n\n"
+	gets, replies := 0, ""
+	for name, row := range map[string]struct {
+		calls server // of a legacy session
+		want  string
+	}{
+		"an error without an id": {func(w http.ResponseWriter, _ *http.Request, _ message) {
+			stream(w, `data: {"jsonrpc":"2.0","error":{"code":-32600,"message":"the reason"}}`+"\n\n")
+		}, "the reason"},
+		"the error of another request": {func(w http.ResponseWriter, _ *http.Request, _ message) {
+			io.WriteString(w, `{"jsonrpc":"2.0","id":99,"error":{"code":-1,"message":"another"}}`)
+		}, "the response holds no answer"},
+		"a GET that is refused once": {func(w http.ResponseWriter, r *http.Request, m message) {
+			switch gets += map[string]int{"GET": 1}[r.Method]; {
+			case m.Method == "tools/call":
+				stream(w, "retry: 99999999999\nid: 1\n\n") // nobody waits so long
+			case gets == 1:
+				w.WriteHeader(http.StatusServiceUnavailable)
+			default:
+				stream(w, done)
+			}
+		}, "done"},
+		"text that controls the terminal": {func(w http.ResponseWriter, _ *http.Request, _ message) {
+			stream(w, `data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1,"message":"\u001b[2J"}}`+"\n\n"+strings.Replace(done, "done", `\u202edone`, 1))
+		}, "\ufffd[2J"},
+		"a page instead of a form": {func(w http.ResponseWriter, r *http.Request, m message) {
+			if m.Method != "" {
+				stream(w, `data: {"jsonrpc":"2.0","id":3,"method":"elicitation/create","params":{"mode":"url","url":"https://example.com","message":"?"}}`+"\n\n"+done)
+				return
+			}
+			replies += string(m.Result)
+			w.WriteHeader(http.StatusAccepted)
+		}, "done"},
+	} {
+		got := legacyServer(row.calls).use(t, `{"name":"Ada"}`)
+		if !strings.Contains(got, row.want) || strings.ContainsAny(got, "\x1b\u202e") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if replies != `{"action":"decline"}` {
+		t.Errorf("the page: %s", replies)
 	}
 }
 

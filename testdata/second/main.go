@@ -207,15 +207,16 @@ type session struct {
 func (srv *server) initialize(w http.ResponseWriter, m message) {
 	var params struct {
 		Capabilities struct {
-			Elicitation *struct{} `json:"elicitation"`
+			Elicitation *struct{ Form, URL *struct{} } `json:"elicitation"` // neither of the two: a form
 		} `json:"capabilities"`
 	}
 	if err := json.Unmarshal(m.Params, &params); err != nil {
 		writeJSON(w, http.StatusOK, response(m.ID, nil, &rpcError{invalidParams, "Invalid params"}))
 		return
 	}
+	e := params.Capabilities.Elicitation
 	s := &session{
-		server: srv, id: rand.Text(), asks: params.Capabilities.Elicitation != nil,
+		server: srv, id: rand.Text(), asks: e != nil && (e.Form != nil || e.URL == nil),
 		calls: map[string]context.CancelFunc{}, questions: map[string]chan message{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -484,7 +485,7 @@ func (st *stream) take(reader, n int) (m message, ok bool, changed <-chan struct
 	case st.reader != reader:
 		return message{}, false, nil
 	case n < len(st.messages):
-		st.taken = n + 1
+		st.taken = max(st.taken, n+1)
 		return st.messages[n], true, nil
 	case st.hasEnded:
 		return message{}, false, nil

@@ -89,6 +89,8 @@ func TestAnswers(t *testing.T) {
 		{"GET", map[string]string{"Mcp-Session-Id": "none"}, ``, 404, `Session not found`},
 		{"GET", map[string]string{"Mcp-Session-Id": inSession["Mcp-Session-Id"], "Last-Event-ID": "0/1x"}, ``, 400, `no such event`},
 		{"GET", map[string]string{"Mcp-Session-Id": inSession["Mcp-Session-Id"], "Last-Event-ID": "1/9"}, ``, 400, `no such event`},
+		{"GET", map[string]string{"Mcp-Session-Id": inSession["Mcp-Session-Id"], "Last-Event-ID": "-1/0"}, ``, 400, `no such event`},
+		{"GET", map[string]string{"Mcp-Session-Id": inSession["Mcp-Session-Id"], "Last-Event-ID": "0/-1"}, ``, 400, `no such event`},
 		{"GET", map[string]string{"Origin": "https://example.com"}, ``, 403, ``},
 		{"PUT", inSession, ``, 405, ``},
 		{"POST", map[string]string{"MCP-Protocol-Version": "2026-07-28"}, ``, 400, revision},
@@ -153,6 +155,13 @@ func TestEnds(t *testing.T) {
 		silent, _ := x.begin("POST", "", callOf("1", "count", `{"n":3}`))
 		exchange(x.srv, "POST", x.header, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
 		if got := <-silent; got != "" { // no id, so the client does not come back
+			t.Error(got)
+		}
+		declined, _ := x.begin("POST", "", callOf("1", "ask", "{}"))
+		for range 3 { // the second and third answer are to nothing
+			exchange(x.srv, "POST", x.header, `{"jsonrpc":"2.0","id":2,"result":{"action":"decline"}}`)
+		}
+		if got := <-declined; !strings.Contains(got, "has given no name") {
 			t.Error(got)
 		}
 		hears, _ := x.begin("GET", "", "")
@@ -246,7 +255,7 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(source), "\n"); n > 575 {
+	if n := strings.Count(string(source), "\n"); n > 580 {
 		t.Errorf("main.go has %d lines", n)
 	}
 	readme, err := os.ReadFile("README.md")

@@ -104,7 +104,7 @@ func ask(c *call, _ json.RawMessage) (string, error) {
 			Name string `json:"name"`
 		} `json:"content"`
 	}
-	if json.Unmarshal(answer.Result, &result) != nil || result.Action != "accept" {
+	if json.Unmarshal(answer.Result, &result) != nil || result.Action != "accept" || result.Content.Name == "" {
 		return "", errors.New("the user has given no name")
 	}
 	return "Hello, " + result.Content.Name, nil

@@ -30,6 +30,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 const (
@@ -72,7 +73,9 @@ type params struct {
 
 // capabilities are what the client can do.
 type capabilities struct {
-	Elicitation *struct{} `json:"elicitation"` // nil: its user cannot be asked
+	Elicitation *struct { // nil: its user cannot be asked
+		Form, URL *struct{} // neither of them: a form
+	} `json:"elicitation"`
 }
 
 // An answer is what the user has answered to a question.
@@ -151,7 +154,10 @@ func (srv *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.refuse(http.StatusBadRequest, &rpcError{parseError, "Parse error", nil})
 		return
 	}
-	if json.Unmarshal(body, &c.request) != nil || !c.request.isValid() {
+	if err := json.Unmarshal(body, &c.request); err != nil || !c.request.isValid() {
+		if !c.request.hasID() {
+			c.request.ID = nil
+		}
 		c.refuse(http.StatusBadRequest, &rpcError{invalidRequest, "Invalid request", nil})
 		return
 	}
@@ -167,8 +173,11 @@ func (srv *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (m *request) isValid() bool {
-	isID := m.ID == nil || strings.IndexByte(`"-0123456789`, m.ID[0]) >= 0
-	return m.JSONRPC == "2.0" && m.Method != "" && isID
+	return m.JSONRPC == "2.0" && m.Method != "" && m.hasID()
+}
+
+func (m *request) hasID() bool {
+	return m.ID == nil || strings.IndexByte(`"-0123456789`, m.ID[0]) >= 0
 }
 
 // check returns an error if a request does not say what it must say, in the body and again
@@ -186,7 +195,8 @@ func (m *request) check(header http.Header) *rpcError {
 	case meta.Version != revision:
 		versions["requested"] = meta.Version
 		return &rpcError{unsupportedVersion, "Unsupported protocol version", versions}
-	case header.Get("MCP-Protocol-Version") != revision, header.Get("Mcp-Method") != m.Method, decoded(header.Get("Mcp-Name")) != name:
+	case len(header.Values("MCP-Protocol-Version")) > 1, len(header.Values("Mcp-Method")) > 1, len(header.Values("Mcp-Name")) > 1,
+		header.Get("MCP-Protocol-Version") != revision, header.Get("Mcp-Method") != m.Method, decoded(header.Get("Mcp-Name")) != name:
 		return &rpcError{headerMismatch, "MCP-Protocol-Version, Mcp-Method and Mcp-Name must repeat the body", nil}
 	}
 	return nil
@@ -195,10 +205,11 @@ func (m *request) check(header http.Header) *rpcError {
 // decoded returns the value of a field. A name that is not ASCII comes as Base64.
 func decoded(field string) string {
 	encoded, isEncoded := strings.CutPrefix(field, "=?base64?")
-	if !isEncoded {
+	encoded, isComplete := strings.CutSuffix(encoded, "?=")
+	text, err := base64.StdEncoding.Strict().DecodeString(encoded)
+	if !isEncoded || !isComplete || err != nil {
 		return field
 	}
-	text, _ := base64.StdEncoding.DecodeString(strings.TrimSuffix(encoded, "?="))
 	return string(text)
 }
 
@@ -251,6 +262,7 @@ func (c *call) write(status int, message object) {
 	if err != nil {
 		panic(err) // our messages hold strings, numbers and JSON of the client
 	}
+	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(time.Minute)) // for a client that does not read
 	if c.isStream {
 		fmt.Fprintf(c.w, "data: %s\n\n", text)
 		_ = http.NewResponseController(c.w).Flush() // if that fails, the client has gone, and ctx ends
@@ -323,7 +335,7 @@ func (q *question) Error() string { return q.message }
 // require ends a call with a question. The client asks its user, and makes the same call
 // once more, with the answer. The server need not remember anything meanwhile.
 func (c *call) require(q *question) (object, *rpcError) {
-	if c.request.Params.Meta.Capabilities.Elicitation == nil {
+	if e := c.request.Params.Meta.Capabilities.Elicitation; e == nil || e.Form == nil && e.URL != nil {
 		return nil, &rpcError{missingCapability, "The client lacks elicitation",
 			object{"requiredCapabilities": object{"elicitation": object{"form": object{}}}}}
 	}
@@ -338,7 +350,7 @@ func ask(c *call, _ json.RawMessage) (string, error) {
 	case !hasAnswer:
 		return "", &question{"name", "What is your name?",
 			json.RawMessage(`{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}`)}
-	case a.Action != "accept":
+	case a.Action != "accept" || a.Content.Name == "":
 		return "", errors.New("No name: the user chose " + a.Action)
 	}
 	return "Hello, " + a.Content.Name, nil

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"mcpwire/testdata/lesson"
 	"net/http/httptest"
 	"os"
@@ -64,6 +65,9 @@ func TestAnswers(t *testing.T) {
 	call("tools/call", "echo", `"name":"echo","arguments":{"text":5}`, 200, `"isError":true`)
 	call("tools/call", "count", `"name":"count","arguments":{"n":1001}`, 200, `"isError":true`)
 	call("tools/call", "count", `"name":"echo"`, 400, `"code":-32020`)
+	for _, name := range []string{"=?base64?ZWNobw==!!?=", "=?base64?ZWNobw==", "=?base64?ZWNobx==?="} { // mostly echo
+		call("tools/call", name, `"name":"echo"`, 400, `"code":-32020`)
+	}
 	call("tools/call", "set-note", `"name":"set-note","arguments":{"name":"ä","text":"x"}`, 200, `note:///ä`)
 	call("resources/list", "", "", 200, `"uri":"note:///ä"`)
 	call("resources/read", "=?base64?bm90ZTovLy/DpA==?=", `"uri":"note:///ä"`, 200, `"text":"x"`)
@@ -130,13 +134,53 @@ func TestSlowSubscriber(t *testing.T) {
 	})
 }
 
+// A client that closes the connection cancels its call, or ends its subscription. A subscription hears what it has asked for, and nothing else.
+func TestConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := newServer()
+		begin := func(method, name, params string) (ended <-chan string, hangUp func()) {
+			header, body := newRequest(method, name, params)
+			ctx, cancel := context.WithCancel(context.Background())
+			w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "POST", "/mcp", strings.NewReader(body))
+			for field, value := range header {
+				r.Header.Set(field, value)
+			}
+			done := make(chan string, 1)
+			go func() { srv.ServeHTTP(w, r); done <- w.Body.String() }()
+			synctest.Wait()
+			return done, cancel
+		}
+		counts, hangUp := begin("tools/call", "count", `"name":"count","arguments":{"n":1000}`)
+		hangUp()
+		if got := <-counts; strings.Contains(got, "counted") {
+			t.Error(got)
+		}
+		hears, leave := begin("subscriptions/listen", "", `"notifications":{"resourcesListChanged":true}`)
+		watches, leaveToo := begin("subscriptions/listen", "", `"notifications":{"resourceSubscriptions":["note:///a"]}`)
+		for _, name := range []string{"a", "a", "b"} {
+			<-first(begin("tools/call", "set-note", `"name":"set-note","arguments":{"name":"`+name+`","text":"x"}`))
+		}
+		leave()
+		leaveToo()
+		if a, b := <-hears, <-watches; strings.Count(a, "list_changed") != 2 || strings.Contains(a, "updated") ||
+			strings.Count(b, `resources/updated`) != 2 || strings.Contains(b, "list_changed") {
+			t.Errorf("%s\n%s", a, b)
+		}
+		if len(srv.subscriptions) != 0 {
+			t.Errorf("%d subscriptions are left", len(srv.subscriptions))
+		}
+	})
+}
+
+func first(ended <-chan string, _ func()) <-chan string { return ended }
+
 // The file about the wire is not longer than README.md says, and README.md names what it leaves out of the lessons' messages.
 func TestReadme(t *testing.T) {
 	source, err := os.ReadFile("main.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(source), "\n"); n > 410 {
+	if n := strings.Count(string(source), "\n"); n > 415 {
 		t.Errorf("main.go has %d lines", n)
 	}
 	readme, err := os.ReadFile("README.md")
