@@ -381,29 +381,29 @@ func (l *loop) read() {
 			l.noteEnd(err)
 			return
 		}
-		if !l.serve(in) {
+		if !l.takeIn(in) {
 			return
 		}
 	}
 }
 
-// serve takes in a payload, and answers it. It returns false if the caller must not read on:
+// takeIn takes in a payload, and answers it. It returns false if the caller must not read on:
 // the timer has started another reader, or the conversation has ended.
-func (l *loop) serve(in Payload) (readOn bool) {
-	size := len(in.raw)
-	if !l.peer.enterReader(size) {
+func (l *loop) takeIn(in Payload) (readOn bool) {
+	if !l.peer.enterReader(in) {
 		return false
 	}
-	defer l.peer.leaveReader(size)
+	defer l.peer.leaveReader(in)
 	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send}
 	r := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
 	switch {
 	case r == nil:
 		return true
 	case r.exclusive, len(r.requests) == 0 && !l.peer.weAreClient:
-		// An exclusive request is answered before anything else is read. So are refusals
-		// of a server: a client that does not read them must stop sending. A client reads
-		// on after refusals, because the response to a call of its own may come next.
+		// An exclusive request is answered before anything else is read. A server also writes
+		// refusals before it reads on. If the client does not read them, the server stops
+		// reading, and so the client cannot send more. A client reads on, because the response
+		// to a call of its own may come next.
 		l.answer(r)
 		return true
 	}
@@ -412,8 +412,7 @@ func (l *loop) serve(in Payload) (readOn bool) {
 	return next.Stop() // true: the timer has not fired, so there is no other reader
 }
 
-// answer serves the requests of a payload, and writes the answer: each response as it
-// comes, or one array.
+// answer writes the answer to a payload: each response as it comes, or one array.
 func (l *loop) answer(r *responder) {
 	defer r.release()
 	if !r.Batch {
@@ -429,15 +428,11 @@ func (l *loop) answer(r *responder) {
 	r.serve(func(m *Message) { array.Messages = append(array.Messages, l.counted(m)) })
 }
 
-// write writes an answer that counted has counted, even when all contexts have ended. If a
-// server cannot write, the conversation is over. A client continues: if its connection is
-// lost, its Read fails as well.
+// write writes an answer, even when all contexts have ended. The method counted has counted
+// its bytes; endWrite gives them back. If a server cannot write, the conversation is over. A
+// client continues: if its connection is lost, its Read fails as well.
 func (l *loop) write(out Payload) {
-	size := 0
-	for _, m := range out.Messages {
-		size += len(m.Result)
-	}
-	defer l.peer.endWrite(size)
+	defer l.peer.endWrite(out)
 	err := l.peer.conn.Write(context.Background(), out)
 	switch {
 	case err == nil:
@@ -507,16 +502,10 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 				r.requests = append(r.requests, x.state)
 				r.exclusive = r.exclusive || x.exclusive
 			case err != errIgnored:
-				p.refuse(r, NewResponse(m.ID, nil, err))
+				p.refuse(r, in, NewResponse(m.ID, nil, err))
 			}
 		case Invalid:
-			if p.weAreClient && m.ID == (ID{}) {
-				// The server might answer our error with another one, and so on for ever. With
-				// an id, our error is a response, which is never answered.
-				p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message), "text", brief(in.raw))
-				continue
-			}
-			p.refuse(r, m)
+			p.refuse(r, in, m)
 		}
 	}
 	if len(r.refusals)+len(r.requests) == 0 {
@@ -556,21 +545,10 @@ func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) err
 		return errIgnored
 	case p.serving[id] != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
-	case p.inFlight >= maxInFlight:
-		return errBusy
-	case p.held > max(maxHeld, len(in.raw)): // a payload that is alone may have any size
+	case p.isBusy(in):
 		return errBusy
 	}
-	if p.serving == nil {
-		p.serving = map[ID]*served{}
-	}
-	p.inFlight++
-	x.state = &served{exchange: x, id: id}
-	x.state.ctx, x.state.cancel = context.WithCancel(ctx)
-	p.serving[id] = x.state
-	if p.ctx.Err() != nil { // endContexts did not find the request in the table
-		x.state.cancel()
-	}
+	p.enterRequest(ctx, x)
 	return nil
 }
 
@@ -587,6 +565,8 @@ type responder struct {
 	requests  []*served
 	done      func() // of the Payload; nil: there is none
 	exclusive bool   // one of the requests is exclusive
+	ended     int    // how many of the requests have a response
+	size      int    // bytes of their results
 }
 
 // serve writes the refusals, and serves the requests one after another. It calls write with
@@ -596,27 +576,14 @@ func (r *responder) serve(write func(*Message)) {
 	for _, m := range r.refusals {
 		write(m)
 	}
-	next, size := 0, 0
-	// Requests are left here only if Handle has ended its goroutine with runtime.Goexit.
-	// They are not served any more.
-	defer func() {
-		for _, s := range r.requests[next:] {
-			r.endRequest(s, NewResponse(s.id, nil, errInternal), write)
-		}
-	}()
-	for next < len(r.requests) {
-		s := r.requests[next]
-		var response *Message
-		switch {
-		case s.ctx.Err() != nil: // the request was stopped or cancelled before its turn
-			response = NewResponse(s.id, nil, errStopping)
-		case size > maxAnswers: // small requests may have large responses
-			response = NewResponse(s.id, nil, errBatchTooLarge)
-		default:
+	defer r.endUnserved(write)
+	for _, s := range r.requests {
+		response := r.whyNotServed(s)
+		if response == nil {
 			response = s.exchange.callHandler(s.ctx, r.handler)
 		}
-		next++
-		size += len(response.Result)
+		r.ended++
+		r.size += len(response.Result)
 		r.endRequest(s, response, write)
 	}
 }
@@ -1691,9 +1658,15 @@ var (
 	errBatchTooLarge = &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"}
 )
 
-// refuse adds a refusal to a responder. If too many refusals wait, a client drops it: the
-// server floods us, and does not read them.
-func (p *Peer) refuse(r *responder, m *Message) {
+// refuse adds a refusal to a responder. A client drops it if it has no id: the server might
+// answer our error with another one, and so on for ever. With an id, our error is a response,
+// which is never answered. If too many refusals wait, a client drops it as well: the server
+// floods us, and does not read them.
+func (p *Peer) refuse(r *responder, in Payload, m *Message) {
+	if p.weAreClient && m.ID == (ID{}) {
+		p.log.Warn("dropped what is no message", "reason", brief(m.Error.Message), "text", brief(in.raw))
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.weAreClient && p.inFlight >= 2*maxInFlight {
@@ -1702,6 +1675,26 @@ func (p *Peer) refuse(r *responder, m *Message) {
 	}
 	p.inFlight++
 	r.refusals = append(r.refusals, m)
+}
+
+// isBusy reports whether no more requests of a payload can be served. A payload that is alone
+// may have any size. The caller holds mu.
+func (p *Peer) isBusy(in Payload) bool {
+	return p.inFlight >= maxInFlight || p.held > max(maxHeld, len(in.raw))
+}
+
+// enterRequest puts a request into the table. The caller holds mu.
+func (p *Peer) enterRequest(ctx context.Context, x *Exchange) {
+	s := &served{exchange: x, id: x.Request.ID}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	if p.serving == nil {
+		p.serving = map[ID]*served{}
+	}
+	x.state, p.serving[s.id] = s, s
+	p.inFlight++
+	if p.ctx.Err() != nil { // endContexts did not find the request in the table
+		s.cancel()
+	}
 }
 
 // removeRequest takes a request out of the table when its handler has returned. It returns
@@ -1719,6 +1712,25 @@ func (p *Peer) removeRequest(s *served) bool {
 	return !s.cancelled
 }
 
+// whyNotServed returns the response to a request that gets no handler; nil: it gets one.
+func (r *responder) whyNotServed(s *served) *Message {
+	switch {
+	case s.ctx.Err() != nil: // the request was stopped or cancelled before its turn
+		return NewResponse(s.id, nil, errStopping)
+	case r.size > maxAnswers: // small requests may have large responses
+		return NewResponse(s.id, nil, errBatchTooLarge)
+	}
+	return nil
+}
+
+// endUnserved ends the requests that have no response. There are some only if Handle has
+// ended its goroutine with runtime.Goexit.
+func (r *responder) endUnserved(write func(*Message)) {
+	for _, s := range r.requests[r.ended:] {
+		r.endRequest(s, NewResponse(s.id, nil, errInternal), write)
+	}
+}
+
 // release is called when all responses are written. Until then the requests count as in
 // flight. Otherwise a peer that sends requests, and does not read, could make us hold any
 // number of responses.
@@ -1731,53 +1743,48 @@ func (r *responder) release() {
 	}
 }
 
-// enterReader counts a reader that has read a payload of size bytes, and serves it. When the
-// conversation has ended, enterReader returns false, and nothing is served any more: Close
-// may already wait for the readers.
-func (p *Peer) enterReader(size int) bool {
+// enterReader counts a reader that has read a payload, and serves it. When the conversation
+// has ended, enterReader returns false, and nothing is served any more: Close may already
+// wait for the readers.
+func (p *Peer) enterReader(in Payload) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.callErr != nil {
 		return false
 	}
 	p.working.Add(1)
-	p.held += size
+	p.held += len(in.raw)
 	return true
 }
 
 // leaveReader is called when a reader has served its payload.
-func (p *Peer) leaveReader(size int) {
+func (p *Peer) leaveReader(in Payload) {
 	p.mu.Lock()
-	p.held -= size
+	p.held -= len(in.raw)
 	p.mu.Unlock()
 	p.working.Done()
 }
 
-// counted counts the result of a response until it is written. If too many bytes wait for a
-// peer that does not read, it returns an error response instead.
+// counted counts the bytes of a result until endWrite. If too many are unread already, it
+// counts nothing, and returns an error response instead. One result alone may have any size.
 func (l *loop) counted(m *Message) *Message {
-	if l.peer.beginWrite(len(m.Result)) {
-		return m
-	}
-	return NewResponse(m.ID, nil, errUnread)
-}
-
-// beginWrite counts the bytes of results until endWrite. It returns false, and counts nothing,
-// if too many are unread already. One result alone may have any size.
-func (p *Peer) beginWrite(size int) bool {
+	p, size := l.peer, len(m.Result)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.unread > 0 && p.unread+size > maxHeld {
-		return false
+		return NewResponse(m.ID, nil, errUnread)
 	}
 	p.unread += size
-	return true
+	return m
 }
 
-func (p *Peer) endWrite(size int) {
+// endWrite gives back what counted has counted.
+func (p *Peer) endWrite(out Payload) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unread -= size
+	for _, m := range out.Messages {
+		p.unread -= len(m.Result)
+	}
 }
 
 // reportUnsent logs that a client could not send an answer, and sends an error in place of

@@ -252,7 +252,7 @@ func TestHeld(t *testing.T) {
 		serve := func(id, size int) {
 			in := Decode(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"m"}`, id))
 			in.raw = make([]byte, size)
-			go l.serve(in)
+			go l.takeIn(in)
 			synctest.Wait()
 		}
 		check := func(want string) {
@@ -295,7 +295,7 @@ func TestUnread(t *testing.T) {
 				if batched {
 					line = fmt.Sprintf(`[%s,{"jsonrpc":"2.0","id":%d,"method":"wait"}]`, line, 10+id)
 				}
-				go l.serve(Decode([]byte(line)))
+				go l.takeIn(Decode([]byte(line)))
 				synctest.Wait()
 			}
 			close(rest)
@@ -417,7 +417,7 @@ func TestNothingIsServedAfterTheEnd(t *testing.T) {
 	ours, _ := Pipe()
 	l := newLoop(t.Context(), ours, h, plainProtocol{}, nil, false)
 	l.peer.refuseCalls(ErrClosed)
-	if l.serve(Decode([]byte(`{"jsonrpc":"2.0","method":"m"}`))) {
+	if l.takeIn(Decode([]byte(`{"jsonrpc":"2.0","method":"m"}`))) {
 		t.Error("the reader reads on")
 	}
 	request := Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)) // over HTTP there is no reader
