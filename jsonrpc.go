@@ -57,7 +57,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
 // call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "More about messages": 708 lines. These lines follow a message from its
+// to the banner "More about messages": 677 lines. These lines follow a message from its
 // text to the Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
@@ -137,8 +137,8 @@ func (m *Message) Kind() Kind {
 // zero ID means that there is none.
 type ID struct{ text string }
 
-// Error is the error of a response. A Handler returns one to say what is sent;
-// Call returns one for what the peer has sent.
+// Error is the error of a response. A Handler returns an Error to choose what the peer gets.
+// Call returns the Error that the peer has sent.
 type Error struct {
 	Code    int             `json:"code"`
 	Message string          `json:"message"`
@@ -151,13 +151,10 @@ type Error struct {
 type Payload struct {
 	Messages []*Message
 	Batch    bool
-	// Lost says why the transport has dropped messages without knowing their ids, such as
-	// a line that is too long. One of them may have been a response that a call waits for,
-	// so all our calls fail with this error. nil: no message was dropped.
-	Lost error
-	// Report is what the transport says about itself, such as that no more notifications
-	// come. It is logged. nil: nothing is reported.
-	Report error
+	// Lost says why the transport has dropped messages whose ids it does not know. All our
+	// calls fail with this error: a response to one may be lost. nil: none was dropped.
+	Lost   error
+	Report error // what the transport says about itself, which is logged; nil: nothing
 
 	raw  []byte // the text, as it was read
 	done func() // runs when the payload is not needed any more; nil: nothing runs
@@ -229,40 +226,17 @@ func (m *Message) append(b []byte) []byte {
 // the message of a CodeInternalError, so it must not contain secrets. For a notification,
 // nothing is sent. An error is logged.
 //
-// ctx ends when the request is cancelled, or when the conversation ends. When the peer of
-// a server has hung up, ctx ends up to five seconds later: see ServeConn.
+// ctx ends when the request is cancelled, or when the conversation ends.
 //
 // Several requests are handled at the same time, over every transport. So a Handler that
 // changes what others use needs a mutex.
 //
-// With a Conn, the goroutine that reads also handles the notifications, one at a time, in
-// the order in which they were sent. So Handle of a notification must follow three rules:
-//
-//   - It must not take long: nothing is read before it returns.
-//   - It must not call the peer: the response could not be read. Peer.Call and Client.Call
-//     with its ctx fail after a second. Start a goroutine for such a call.
-//   - If the peer may do the same at this time, it must not Notify either, because Notify
-//     may wait until the peer reads. Start a goroutine for it, too.
-//
-// On a server over HTTP, each POST has a goroutine of its own.
-//
-// If Handle panics for a request, the answer is a CodeInternalError. The panic and its stack
-// are logged, by slog.Default if there is no other log. The answer is the same if Handle ends
-// its goroutine with runtime.Goexit, as t.FailNow does. For a notification or initialize,
-// Handle must not end its goroutine: nothing is read after that.
+// HandlerFunc says what a Handler of notifications must not do, and what a panic does.
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
 
-// Exchange is one request while it is served, or one notification while it is handled. The
-// field owner is the Peer with the request in its table. The field Peer is the same one if
-// the Handler may use it, and else nil. In MCP, with the words of session.go:
-//
-//	the message comes             owner                              Peer
-//	on stdio, legacy              the Peer of the Conn               the same
-//	on stdio, modern              the Peer of the Conn               nil
-//	in a POST of a session        the Peer of the Session            the same
-//	in a POST without a session   a Peer that dispatches this POST   nil
+// Exchange is one request while it is served, or one notification while it is handled.
 //
 // A test may make an Exchange, such as &Exchange{Principal: "u"}, and call a tool with
 // it. Then Progress and Log do nothing, and Input returns false. A test of a tool that
@@ -270,7 +244,7 @@ type Handler interface {
 type Exchange struct {
 	Request *Message
 	// Peer is the sender of the request, for messages that do not belong to the request. It
-	// is nil if the sender takes no such messages. Then Notify and Call of this Peer return
+	// is nil for requests that stand alone. Then Notify and Call of this Peer return
 	// ErrNoServerRequests. Do not use Peer as the key of a map: all modern clients have nil.
 	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has authenticated
@@ -282,17 +256,15 @@ type Exchange struct {
 	// client has hung up. A handler that takes long should return its result then.
 	Ending <-chan struct{}
 
-	owner        *Peer   // the Peer with the request in its table
+	owner        *Peer   // the Peer with the request in its table, also if Peer is nil
 	state        *served // of a request: its record in that table; nil for a notification
-	exclusive    bool    // nothing more is read from the peer before this request is answered
+	exclusive    bool    // nothing more is read before this request is answered; beginRequest sets it
 	cannotCall   bool    // Call returns ErrNoServerRequests, also if there is a Peer
 	send         sender  // sends what belongs to the request
 	protocolData any     // what the protocol keeps with the exchange
-	// A transport that bounds the bytes of all its requests sets these two; nil: it does
-	// not. encode encodes the result, in place of marshalObject. use counts the bytes of the
-	// client's answers to our questions.
-	encode func(result any) (json.RawMessage, error)
-	use    func(n int) error
+	// A transport that bounds the bytes of all its requests sets these two; nil: it does not.
+	encode func(result any) (json.RawMessage, error) // encodes the result, in place of marshalObject
+	use    func(n int) error                         // counts the bytes of the client's answers to our questions
 }
 
 // served is the record of a request from the time it has come until its response is
@@ -337,6 +309,32 @@ type Conn interface {
 	Close() error
 }
 
+// Names that come here before their sections. Of messages:
+//
+//	decodeMessage, decodeBatch, unparsable    read one message, a batch, and text that is neither
+//	newInvalid, NewRequest, NewResponse       make messages
+//	marshal, appendStart, appendLine          encode a value, the start of a message, and JSON as one line
+//	brief                                     shortens what a log shows of a peer
+//
+// Of what comes in, and its answers:
+//
+//	enterReader, leaveReader                  count the readers, so that Close can wait for them
+//	beginPayload, beginRequest                what only the protocol can decide about a payload, or a request
+//	takeReport, takeNotification              take in what the transport says about itself, and what the peer tells us
+//	enterRequest, removeRequest               put a request into the table of the Peer, and take it out
+//	errIgnored                                the error of a request that gets no response
+//	refuse, release                           add a refusal to a responder; say that the answer is written
+//	whyNotServed, endUnserved                 answer requests that the Handler does not get
+//	whyStopped, logPanic                      what becomes of a handler that we have stopped, and of one that panics
+//	isBusy, counted, endWrite                 bound what waits in memory
+//	noteEnd, reportUnsent                     what follows when a Read or a Write has failed
+//
+// Of our calls:
+//
+//	registerCall, removeCall, refuseCalls     put a call into the table, take it out, and end all
+//	awaitReader, store                        wait while nobody reads; store the result of a call
+//	goSend, tellAbandoned                     tell the peer, in the background, that nobody waits for the response
+
 // ---- The reader ----
 
 // loop reads payloads from a Conn, calls a Handler for them, and writes the answers. One
@@ -352,7 +350,8 @@ type Conn interface {
 //	reader 2                   reads B, serves B, writes the response, reads C …
 //
 // So quick requests are handled in the order in which they were sent. A slow one runs at the
-// same time as those after it. If all are slow, a thousand are read in a second.
+// same time as those after it. If all are slow, a thousand are read in a second: a new reader
+// starts each millisecond.
 type loop struct {
 	peer    *Peer
 	handler Handler
@@ -652,7 +651,8 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 		}
 	}
 	// Here the request was not sent, or ctx has ended. If another goroutine has removed the
-	// call at the same time, it sends the response.
+	// call at the same time, that goroutine puts the response, or the reason of the failure,
+	// into c.response.
 	if p.removeCall(m.ID) == nil {
 		return (<-c.response).store(result)
 	}
@@ -668,9 +668,11 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 
 // pendingCall is a call that waits for its response.
 type pendingCall struct {
-	request  *Message
-	key      ID            // see protocol.callKey
-	response chan *Message // has room for one; that of a call that fails is unusable
+	request *Message
+	key     ID // see protocol.callKey
+	// response has room for one. If the call fails, a Message with the reason in unusable is
+	// put here.
+	response chan *Message
 }
 
 // ==== More about messages ====
@@ -1023,7 +1025,25 @@ func (f DialerFunc) Dial(ctx context.Context) (Conn, error) { return f(ctx) }
 
 // ---- What a Handler gets, and what becomes of its result ----
 
-// HandlerFunc is a function as a Handler.
+// HandlerFunc is a function as a Handler. The rest is for every Handler.
+//
+// When the peer of a server has hung up, ctx ends up to five seconds later: see ServeConn.
+//
+// With a Conn, the goroutine that reads also handles the notifications, one at a time, in
+// the order in which they were sent. So Handle of a notification must follow three rules:
+//
+//   - It must not take long: nothing is read before it returns.
+//   - It must not call the peer: the response could not be read. Peer.Call and Client.Call
+//     with its ctx fail after a second. Start a goroutine for such a call.
+//   - If the peer may do the same at this time, it must not Notify either, because Notify
+//     may wait until the peer reads. Start a goroutine for it, too.
+//
+// On a server over HTTP, each POST has a goroutine of its own.
+//
+// If Handle panics for a request, the answer is a CodeInternalError. The panic and its stack
+// are logged, by slog.Default if there is no other log. The answer is the same if Handle ends
+// its goroutine with runtime.Goexit, as t.FailNow does. For a notification or initialize,
+// Handle must not end its goroutine: nothing is read after that.
 type HandlerFunc func(ctx context.Context, x *Exchange) (any, error)
 
 // Handle calls f.
@@ -1290,7 +1310,8 @@ func (p *Peer) registerCall(m *Message) (*pendingCall, error) {
 }
 
 // removeCall takes a call out of the table, and returns it; nil: it is not there. A call is
-// removed once: by its caller, which gives up, or by a goroutine that then sends the response.
+// removed once: by its caller, which gives up, or by a goroutine that then puts the response,
+// or the reason of the failure, into its channel.
 func (p *Peer) removeCall(id ID) *pendingCall {
 	p.mu.Lock()
 	defer p.mu.Unlock()
