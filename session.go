@@ -51,22 +51,29 @@ package main
 //	elicitation  a question of the server to the user: a form, or a URL to visit
 //	sampling     a request of the server to the client's model
 //	roots        the folders that a client lets a server work in
-//	requestState what a modern server wants back with the answers to its questions
 //	round        one run of a handler: it returns questions, and runs again with the answers
-//	subscriber   a client, or one of its requests, that is told of changes
-//	retired      a connection that new calls do not use any more
+//	requestState what a modern server wants back with the answers to its questions
 //	mark         x-mcp-header in a tool's schema: over HTTP the argument is repeated in the header
 //
-// From the later sections of jsonrpc.go:
+// Names that come here before their sections. In jsonrpc.go:
 //
 //	Bind         reads an object into a struct; paramsError makes an *Error of its error
-//	Object       writes an object member by member: Add takes a value that is JSON, AddAll all members of an object
-//	unquote      returns the text of a JSON string
-//	encode       returns a value as JSON; x.marshal does that for the result of a request
+//
+// And in this file:
+//
+//	facts        returns what MCP keeps with an Exchange, such as its Meta and its Revision
+//	asker        a result with questions, such as an InputRequired
+//	versions     the list of what a Server offers; firstLegacy returns the newest one with initialize
+//	complete     encodes a modern result; permitted replaces an error code that must not be sent
+//	begin        refuses what has not come through Serve or an HTTP handler of this package
+//	encode       returns a value as JSON
+//	unknownName, missingMeta, errorWithVersions, refuseVersion, needsHandshake make errors
 //
 // On a first reading, read to the banner "What a Server says of itself, and what it
-// refuses": 573 lines. Then look at AddTool, at Client.negotiate, and at the picture at
-// "Questions to the user, in either era".
+// refuses": 547 lines. AddTool is at "What a Server offers", and a picture of InputRequired at
+// "Questions to the user, in either era". To read the client, begin at the banner "The client",
+// and go on with Client.negotiate, Client.discover and Client.initialize. The small client in
+// testdata/fourth does the same in 560 lines.
 //
 // Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
 // 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
@@ -300,19 +307,31 @@ type Server struct {
 	// of a server need the same one. Empty: a random key.
 	StateKey []byte
 
-	once     sync.Once       // runs prepare, which sets the fields below
+	// The first request sets these fields. Nothing changes them after that.
+	once     sync.Once       // runs prepare, which sets the others
 	versions []string        // Versions, or all
 	caps     json.RawMessage // what the server declares, an object
 	name     json.RawMessage // Info without icons: what each modern result says about this server
+	sealer   cipher.AEAD     // encrypts a requestState
+	mistake  error           // why Capabilities cannot be encoded; nil: they can
 
-	mu          sync.Mutex // guards what AddTool and the others add
-	serverState            // the rest, such as what they have added; it is declared above prepare
+	// OfferLogging and AnnounceChanges set these fields, before the first request.
+	logs    bool      // OfferLogging was called
+	changes announcer // nil: AnnounceChanges was not called
+
+	mu        sync.Mutex               // guards the fields below
+	prepared  bool                     // a request has come, so caps are fixed
+	methods   map[string]HandlerFunc   // added by AddTool, AddResource and the others
+	tools     catalog[*offeredTool]    // by name
+	resources catalog[ReadFunc]        // by URI
+	templates catalog[ReadFunc]        // by URI template
+	prompts   catalog[requestedPrompt] // by name
 }
 
 // Handle answers a request in its own era, or takes in a notification. The request
 // must have come by Serve, StreamableHandler or SSEHandler, which speak MCP.
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
-	if err := s.begin(x); err != nil { // the request has come in another way
+	if err := s.begin(x); err != nil { // not through Serve or an HTTP handler of this package
 		return nil, err
 	}
 	version := x.Meta().ProtocolVersion
@@ -340,8 +359,9 @@ func (x *Exchange) Revision() Revision { return x.facts().revision }
 
 // ---- The modern era: 2026-07-28 ----
 
-// handleModern checks what each modern request must say, in a fixed order. Then
-// it runs the handler, and completes the result.
+// handleModern checks what each modern request must say, in a fixed order. Then it runs the
+// handler. The method complete encodes the result, and adds what the handler has not set:
+// resultType, how long a client may cache the result, and the name of this server.
 func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	method, meta := x.Request.Method, x.Meta()
 	switch {
@@ -375,8 +395,8 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 }
 
 // run runs a handler. If the handler returns an asker, such as an InputRequired, run asks the
-// client. If it returns an error whose code this revision must not send, permitted gives it
-// another code.
+// client. If it returns an error, permitted replaces a code that this revision must not send:
+// -32002, for a resource that is not found, becomes -32602 in 2026-07-28.
 func (s *Server) run(ctx context.Context, x *Exchange, h HandlerFunc) (any, error) {
 	result, err := h(ctx, x)
 	if question, asks := result.(asker); asks && err == nil {
@@ -392,52 +412,6 @@ func (s *Server) discover() DiscoverResult {
 		Capabilities:      s.caps,
 		Instructions:      s.Instructions,
 		Meta:              &ResultMeta{ServerInfo: &s.Info},
-	}
-}
-
-// complete encodes the result of a modern request, and adds what the handler has not set:
-// resultType, how long a client may cache the result, and the name of this server.
-//
-// The result becomes JSON once. Then an Object puts the members together: it copies what is
-// JSON already, and does not decode it.
-func (s *Server) complete(x *Exchange, result any) (any, error) {
-	raw, err := x.marshal(result)
-	if err != nil {
-		return nil, err
-	}
-	var given completed // what the handler has set
-	_ = Bind(raw, &given)
-	full := Object{make([]byte, 0, len(raw)+len(s.name)+160)} // with room for all
-	if given.ResultType == nil {
-		full.Add("resultType", []byte(`"complete"`))
-	}
-	full.AddAll(raw, "_meta") // all members but _meta
-	if slices.Contains(cacheable, x.Request.Method) && unquote(given.ResultType) != "input_required" {
-		given.addCaching(&full)
-	}
-	full.Add("_meta", s.withServerInfo(given.Meta))
-	return full.encode(), nil
-}
-
-// completed has the members of a modern result that complete adds; nil: there is none.
-type completed struct {
-	ResultType json.RawMessage `json:"resultType,omitempty"` // "complete" or "input_required"
-	TTL        json.RawMessage `json:"ttlMs,omitempty"`      // how many milliseconds a client may keep the result
-	CacheScope json.RawMessage `json:"cacheScope,omitempty"` // "private": for this user alone; or "public"
-	Meta       json.RawMessage `json:"_meta,omitempty"`      // with a ResultMeta
-}
-
-// cacheable lists the methods whose results say how long they stay fresh:
-// 2026-07-28 server/utilities/caching.
-var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
-
-// addCaching adds that a client must not cache the result, if the handler says nothing else.
-func (given *completed) addCaching(full *Object) {
-	if given.TTL == nil {
-		full.Add("ttlMs", []byte("0"))
-	}
-	if given.CacheScope == nil {
-		full.Add("cacheScope", []byte(`"private"`))
 	}
 }
 
@@ -573,23 +547,6 @@ func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64,
 
 // ---- What a Server says of itself, and what it refuses ----
 
-// serverState is the rest of what a Server keeps.
-type serverState struct {
-	sealer  cipher.AEAD // encrypts a requestState; prepare sets it
-	mistake error       // why Capabilities cannot be encoded; nil: they can; prepare sets it
-
-	logs    bool      // OfferLogging was called
-	changes announcer // nil: AnnounceChanges was not called
-
-	// Server.mu guards the fields below.
-	prepared  bool                     // a request has come, so Server.caps are fixed
-	methods   map[string]HandlerFunc   // added by AddTool, AddResource and the others
-	tools     catalog[*offeredTool]    // by name
-	resources catalog[ReadFunc]        // by URI
-	templates catalog[ReadFunc]        // by URI template
-	prompts   catalog[requestedPrompt] // by name
-}
-
 // begin returns an error if a request has not come by a transport that speaks MCP: it belongs
 // to no Peer, or to one without the mcpProtocol, which Serve and Open add. The first request
 // fixes what clients are told.
@@ -712,6 +669,52 @@ func (s *Server) capabilities(rev Revision, remembers bool) json.RawMessage {
 		offered.Add(string(name), value)
 	}
 	return offered.JSON()
+}
+
+// complete encodes the result of a modern request, and adds what the handler has not set:
+// resultType, how long a client may cache the result, and the name of this server.
+//
+// The result becomes JSON once. Then an Object puts the members together: it copies what is
+// JSON already, and does not decode it.
+func (s *Server) complete(x *Exchange, result any) (any, error) {
+	raw, err := x.marshal(result)
+	if err != nil {
+		return nil, err
+	}
+	var given completed // what the handler has set
+	_ = Bind(raw, &given)
+	full := Object{make([]byte, 0, len(raw)+len(s.name)+160)} // with room for all
+	if given.ResultType == nil {
+		full.Add("resultType", []byte(`"complete"`))
+	}
+	full.AddAll(raw, "_meta") // all members but _meta
+	if slices.Contains(cacheable, x.Request.Method) && unquote(given.ResultType) != "input_required" {
+		given.addCaching(&full)
+	}
+	full.Add("_meta", s.withServerInfo(given.Meta))
+	return full.encode(), nil
+}
+
+// completed has the members of a modern result that complete adds; nil: there is none.
+type completed struct {
+	ResultType json.RawMessage `json:"resultType,omitempty"` // "complete" or "input_required"
+	TTL        json.RawMessage `json:"ttlMs,omitempty"`      // how many milliseconds a client may keep the result
+	CacheScope json.RawMessage `json:"cacheScope,omitempty"` // "private": for this user alone; or "public"
+	Meta       json.RawMessage `json:"_meta,omitempty"`      // with a ResultMeta
+}
+
+// cacheable lists the methods whose results say how long they stay fresh:
+// 2026-07-28 server/utilities/caching.
+var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
+
+// addCaching adds that a client must not cache the result, if the handler says nothing else.
+func (given *completed) addCaching(full *Object) {
+	if given.TTL == nil {
+		full.Add("ttlMs", []byte("0"))
+	}
+	if given.CacheScope == nil {
+		full.Add("cacheScope", []byte(`"private"`))
+	}
 }
 
 // withServerInfo returns the _meta of a modern result, with the name of this server.
@@ -860,7 +863,14 @@ func (p *Peer) replace(stays func(*Exchange) bool, why error) {
 
 // ---- What a handler knows, and what it sends ----
 
-// mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows.
+// mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows. An Exchange
+// also has two Peers: owner has the request in its table, and Peer is for the Handler.
+//
+//	the message comes             owner                              Peer
+//	on stdio, legacy              the Peer of the Conn               the same
+//	on stdio, modern              the Peer of the Conn               nil
+//	in a POST of a session        the Peer of the Session            the same
+//	in a POST without a session   a Peer that dispatches this POST   nil
 type mcpFacts struct {
 	meta       Meta
 	revision   Revision                   // in force for the request; the zero Revision: none yet
