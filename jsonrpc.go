@@ -57,7 +57,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
 // call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "More about messages": 677 lines. These lines follow a message from its
+// to the banner "More about messages": 675 lines. These lines follow a message from its
 // text to the Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
@@ -536,13 +536,12 @@ func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) err
 	if err := p.protocol.beginRequest(in, x); err != nil {
 		return err
 	}
-	id := x.Request.ID
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.callErr != nil: // the conversation has ended: a response would not be read
 		return errIgnored
-	case p.serving[id] != nil:
+	case p.serving[x.Request.ID] != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
 	case p.isBusy(in):
 		return errBusy
@@ -661,8 +660,7 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 		defer p.mu.Unlock()
 		return cmp.Or(p.callErr, err) // the reason of the end says more than that of the failed write
 	}
-	why := context.Cause(ctx)
-	p.goSend(func() { p.tellAbandoned(send, m, why) })
+	p.goSend(func() { p.tellAbandoned(send, m, context.Cause(ctx)) })
 	return ctx.Err()
 }
 

@@ -29,7 +29,7 @@ package main
 //	the program   main, signals, flags, and standard error
 //
 // On a first reading, read to the banner "Notes: resources, a tool that writes one, and a
-// prompt about one": 271 lines.
+// prompt about one": 225 lines.
 
 import (
 	"bufio"
@@ -97,7 +97,7 @@ func newDemo() *demo {
 	d.OfferLogging()    // count sends log messages
 	d.AnnounceChanges() // clients are told of new and changed notes
 	// addTool calls AddTool, and adds one key to the _meta of each result.
-	addTool(d, weatherTool, d.getWeather)
+	addTool(d, weatherTool, d.getWeather) // it has a section of its own, after the notes
 	addTool(d, echoTool, d.echo)
 	addTool(d, countTool, d.count)
 	addTool(d, askTool, d.ask)
@@ -114,48 +114,7 @@ func newDemo() *demo {
 // readsOnly tells a client that a tool changes nothing.
 var readsOnly = &ToolAnnotations{ReadOnly: true, Idempotent: true}
 
-// weatherTool is what clients see of the tool. It marks the argument unit with x-mcp-header: a
-// modern client repeats this argument in the header of its HTTP request.
-var weatherTool = Tool{
-	Name: "get-weather", Title: "Weather", Description: "The current temperature in a city. The data is made up.",
-	InputSchema: json.RawMessage(`{"type":"object","properties":{
-		"city":{"type":"string","minLength":1,"description":"name of the city"},
-		"unit":{"type":"string","x-mcp-header":"Unit","enum":["celsius","fahrenheit"],"default":"celsius","description":"unit of the temperature"}},"required":["city"]}`),
-	Annotations: readsOnly, Icons: pixelIcons,
-}
-
-// weatherArguments are what getWeather gets. Each field has the name of an argument. With
-// omitempty the argument is optional.
-type weatherArguments struct {
-	City *string `json:"city,omitempty"` // nil: missing
-	Unit *string `json:"unit,omitempty"` // nil: celsius
-}
-
-// getWeather runs the tool. An *Error answers the request itself. Any other error becomes a
-// result with isError, which the model reads.
-func (d *demo) getWeather(_ context.Context, _ *Exchange, args weatherArguments) (any, error) {
-	switch {
-	case args.City == nil:
-		// Without omitempty, AddTool would make an error. But scripts outside of this project
-		// look for this one.
-		return nil, &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: json.RawMessage(`"Missing required argument: 'city'"`)}
-	case *args.City == "":
-		return nil, errors.New("'city' must not be empty")
-	}
-	unit := "celsius"
-	if args.Unit != nil {
-		unit = *args.Unit
-	}
-	temperatures := map[string]string{"celsius": "18°C", "fahrenheit": "64°F"}
-	temperature, isUnit := temperatures[unit]
-	if !isUnit {
-		return nil, errors.New("'unit' must be celsius or fahrenheit")
-	}
-	return fmt.Sprintf("Current temperature in %s is %s", *args.City, temperature), nil
-}
-
-const maxEcho = 4 << 20 // bytes of an echo, as JSON
-
+// echoTool is what clients see of the tool echo.
 var echoTool = Tool{
 	Name: "echo", Title: "Echo", Description: "Returns the text it is given.",
 	InputSchema: json.RawMessage(`{"type":"object","properties":{
@@ -164,21 +123,21 @@ var echoTool = Tool{
 	Annotations: readsOnly,
 }
 
+// echoArguments are what echo gets. Each field has the name of an argument. With omitempty
+// the argument is optional.
 type echoArguments struct {
 	Text   string `json:"text"`
 	Repeat *int   `json:"repeat,omitempty"` // nil: 1
 }
 
+// echo runs the tool. Its error becomes a result with isError, which the model reads.
 func (d *demo) echo(_ context.Context, _ *Exchange, args echoArguments) (any, error) {
 	repeat := 1
 	if args.Repeat != nil {
 		repeat = *args.Repeat
 	}
-	if repeat < 1 || repeat > maxEcho {
-		return nil, fmt.Errorf("'repeat' must be an integer from 1 to %d", maxEcho)
-	}
-	if !fitsEcho(args.Text, repeat) {
-		return nil, fmt.Errorf("an echo has at most %d bytes as JSON", maxEcho)
+	if err := checkEcho(args.Text, repeat); err != nil {
+		return nil, err
 	}
 	return strings.Repeat(args.Text, repeat), nil
 }
@@ -198,20 +157,15 @@ type countArguments struct {
 	Poll    bool `json:"poll,omitempty"`
 }
 
-const maxCount = time.Hour // the longest time that one count takes
-
+// count reports its progress, and logs each step.
 func (d *demo) count(ctx context.Context, x *Exchange, args countArguments) (any, error) {
 	delay := time.Duration(args.DelayMs) * time.Millisecond
-	switch {
-	case args.N < 0 || args.N > 1_000_000 || args.DelayMs < 0 || args.DelayMs > 600_000:
-		return nil, errors.New("'n' must be an integer from 0 to 1000000, and 'delayMs' one from 0 to 600000")
-	case time.Duration(args.N)*delay > maxCount:
-		return nil, fmt.Errorf("'n' times 'delayMs' must not be more than %v", maxCount)
+	if err := checkCount(args, delay); err != nil {
+		return nil, err
 	}
 	if args.Poll {
 		x.Disconnect(time.Second) // over HTTP, in 2025-11-25: the client asks for the rest after a second
 	}
-	total := strconv.Itoa(args.N)
 	for i := 1; i <= args.N; i++ {
 		if delay > 0 {
 			select {
@@ -225,7 +179,7 @@ func (d *demo) count(ctx context.Context, x *Exchange, args countArguments) (any
 		if err := x.Progress(ctx, float64(i), float64(args.N)); err != nil {
 			return nil, err
 		}
-		if err := x.Log(ctx, "debug", "step "+strconv.Itoa(i)+" of "+total); err != nil {
+		if err := x.Log(ctx, "debug", fmt.Sprintf("step %d of %d", i, args.N)); err != nil {
 			return nil, err
 		}
 	}
@@ -403,7 +357,46 @@ func (d *demo) noteNames() []string {
 	return slices.Sorted(maps.Keys(d.notes))
 }
 
-// ---- The picture, the key in _meta, and the length of an echo ----
+// ---- The weather: an argument that a header repeats, and an error that answers the request ----
+
+// weatherTool marks the argument unit with x-mcp-header: a modern client repeats this argument
+// in the header of its HTTP request.
+var weatherTool = Tool{
+	Name: "get-weather", Title: "Weather", Description: "The current temperature in a city. The data is made up.",
+	InputSchema: json.RawMessage(`{"type":"object","properties":{
+		"city":{"type":"string","minLength":1,"description":"name of the city"},
+		"unit":{"type":"string","x-mcp-header":"Unit","enum":["celsius","fahrenheit"],"default":"celsius","description":"unit of the temperature"}},"required":["city"]}`),
+	Annotations: readsOnly, Icons: pixelIcons,
+}
+
+type weatherArguments struct {
+	City *string `json:"city,omitempty"` // nil: missing
+	Unit *string `json:"unit,omitempty"` // nil: celsius
+}
+
+// getWeather has one exception. If there is no city, it returns an *Error, which answers the
+// request itself: scripts outside of this project look for this one. Without omitempty,
+// AddTool would make a result with isError, as the other tools of the demo have it.
+func (d *demo) getWeather(_ context.Context, _ *Exchange, args weatherArguments) (any, error) {
+	switch {
+	case args.City == nil:
+		return nil, &Error{Code: CodeInvalidParams, Message: "Invalid params", Data: json.RawMessage(`"Missing required argument: 'city'"`)}
+	case *args.City == "":
+		return nil, errors.New("'city' must not be empty")
+	}
+	unit := "celsius"
+	if args.Unit != nil {
+		unit = *args.Unit
+	}
+	temperatures := map[string]string{"celsius": "18°C", "fahrenheit": "64°F"}
+	temperature, isUnit := temperatures[unit]
+	if !isUnit {
+		return nil, errors.New("'unit' must be celsius or fahrenheit")
+	}
+	return fmt.Sprintf("Current temperature in %s is %s", *args.City, temperature), nil
+}
+
+// ---- The picture, the key in _meta, and the limits of two tools ----
 
 // pixel is a PNG of one pixel. It shows how icons are declared.
 const pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
@@ -430,10 +423,18 @@ type toolMeta struct {
 	Tool string `json:"com.example.mcpwire/tool"`
 }
 
-// fitsEcho reports whether a text that is repeated has at most maxEcho bytes as JSON.
-func fitsEcho(text string, repeat int) bool {
+const maxEcho = 4 << 20 // bytes of an echo, as JSON
+
+// checkEcho returns an error if the answer of echo would be too large.
+func checkEcho(text string, repeat int) error {
+	if repeat < 1 || repeat > maxEcho {
+		return fmt.Errorf("'repeat' must be an integer from 1 to %d", maxEcho)
+	}
 	limit := maxEcho / repeat
-	return len(text) <= limit/6 || jsonLength(text) <= limit // a byte of text becomes at most six of JSON
+	if len(text) > limit/6 && jsonLength(text) > limit { // a byte of text becomes at most six of JSON
+		return fmt.Errorf("an echo has at most %d bytes as JSON", maxEcho)
+	}
+	return nil
 }
 
 // jsonLength returns how many bytes a text has as JSON. A control character of one byte
@@ -441,6 +442,19 @@ func fitsEcho(text string, repeat int) bool {
 func jsonLength(text string) int {
 	encoded, _ := toJSON(text) // a text can be encoded
 	return len(encoded) - len(`""`)
+}
+
+const maxCount = time.Hour // the longest time that one count takes
+
+// checkCount returns an error if a count would take too long.
+func checkCount(args countArguments, delay time.Duration) error {
+	switch {
+	case args.N < 0 || args.N > 1_000_000 || args.DelayMs < 0 || args.DelayMs > 600_000:
+		return errors.New("'n' must be an integer from 0 to 1000000, and 'delayMs' one from 0 to 600000")
+	case time.Duration(args.N)*delay > maxCount:
+		return fmt.Errorf("'n' times 'delayMs' must not be more than %v", maxCount)
+	}
+	return nil
 }
 
 // ==== Serving the demo ====
@@ -2807,7 +2821,7 @@ func oneLine(text []byte) []byte {
 //	exchange --print--> tap --show--> watchers --> a channel for each page --> GET /watch
 //
 // The page holds nothing of any conversation, so everybody may load it. GET /watch is
-// for those who may call the server: it is behind the same Guard and the same token.
+// for those who may call the server: the same Guard and the same token protect it.
 
 // pageFile is the page, without the lessons.
 //
@@ -3481,7 +3495,7 @@ const (
 var errDropped = errors.New("nobody reads: dropped")
 
 // spool is an io.Writer that never waits. It keeps what is written until w takes it.
-// While maxSpooled bytes are waiting, it drops what is written, and says so behind them.
+// While maxSpooled bytes are waiting, it drops what is written, and says so after them.
 //
 // One goroutine writes to w. Write starts the goroutine, and it ends when nothing
 // is waiting.
@@ -3490,7 +3504,7 @@ type spool struct {
 
 	mu          sync.Mutex    // guards the fields below
 	waiting     []byte        // for w
-	missing     bool          // something was dropped behind them
+	missing     bool          // something was dropped after them
 	idle        chan struct{} // closed when the goroutine ends; nil: it does not exist
 	isStuck     bool          // flush has waited in vain once, and waits no more
 	showsStatus bool          // the last text was a status

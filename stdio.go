@@ -25,8 +25,19 @@ package main
 //
 // The type child is two things: a lineConn over stdin and stdout, and a process that must
 // end. To see it work, read lessons 01 and 14 of the course: testdata/README.md. On a first
-// reading, read to the banner "The client": 162 lines. The last part of this file is only
+// reading, read to the banner "The client": 169 lines. The last part of this file is only
 // about processes that do not end as they should.
+//
+// Names that come here before their sections. In this file:
+//
+//	readLine         returns the next line
+//	tooLong          makes a Payload of a line that is too long
+//	catchSIGPIPE     keeps the process alive if the client has gone
+//
+// In jsonrpc.go:
+//
+//	blanks           the white space of JSON
+//	markedError      an error that keeps its text, and also matches another one, here ErrClosed
 //
 // Source: 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown;
 // 2026-07-28 basic/transports/stdio. Copy this file with jsonrpc.go.
@@ -56,9 +67,9 @@ import (
 // basic/transports/stdio: transports on byte streams "SHOULD reuse this framing".
 //
 // A line may have up to maxLine bytes without its line end; 0: 4 MiB. A longer line is read
-// to its end, and thrown away: tooLong says what follows. closeStream is called once: by
-// Close, or after w has failed. If it can, it should make a Read of r and a Write to w
-// return. On standard input it cannot.
+// to its end, and thrown away. Then a request gets an error, and a call fails. closeStream is
+// called once: by Close, or after w has failed. If it can, it should make a Read of r and a
+// Write to w return. On standard input it cannot.
 func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
 	return &lineConn{
 		r:         bufio.NewReaderSize(r, 64<<10),
@@ -145,18 +156,14 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 // Close does nothing: the server can still write the responses to the requests it has
 // read. A Read that waits ends only with the input or the process.
 //
-// What concerns the whole process:
+// A fmt.Println would spoil the messages on standard output. So set os.Stdout = os.Stderr
+// after StdioConn, which has kept the real standard output. Then such text goes to the log of
+// the client. An exec.Cmd has no standard output unless you set it.
 //
-//   - A fmt.Println would spoil the messages on standard output. So set os.Stdout = os.Stderr
-//     after StdioConn, which has kept the real standard output. Then such text goes to the
-//     log of the client. An exec.Cmd has no standard output unless you set it.
-//   - SIGPIPE no longer ends the process. If the client has gone, Write returns an error.
-//   - No process may set the pipes to nonblocking mode: Read would fail.
+// If the client has gone, Write returns an error. What else concerns the process is at
+// catchSIGPIPE.
 func StdioConn(maxLine int) Conn {
-	// Go ends a program that writes to a standard output without a reader, unless the
-	// program asks for SIGPIPE. No goroutine reads this channel: a signal that does not fit
-	// into it is dropped.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	catchSIGPIPE()
 	return NewLineConn(os.Stdin, os.Stdout, maxLine, func() error { return nil })
 }
 
@@ -367,6 +374,14 @@ func (c *lineConn) tooLong(line []byte) Payload {
 	head := line[:min(len(line), headOfLine)]
 	return unreadable(head, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.maxLine))
 }
+
+// catchSIGPIPE asks for SIGPIPE, so that it no longer ends the process. Otherwise Go ends a
+// program that writes to a standard output without a reader. No goroutine reads the channel: a
+// signal that does not fit into it is dropped.
+//
+// Also for the process: nobody may set the pipes of a StdioConn to nonblocking mode, because
+// Read would fail.
+func catchSIGPIPE() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // copyStderr passes on what comes from stderr. If to is nil, it remembers the last of it.
 // It reads on even if to fails: otherwise the child would block when the pipe is full.
