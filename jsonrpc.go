@@ -57,7 +57,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
 // call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "More about messages": 675 lines. These lines follow a message from its
+// to the banner "More about messages": 676 lines. These lines follow a message from its
 // text to the Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
@@ -88,6 +88,13 @@ import (
 )
 
 // ==== The wire ====
+//
+// Names that come here before their sections:
+//
+//	blanks                                    the white space of JSON
+//	decodeMessage, decodeBatch, unparsable    read one message, a batch, and text that is neither
+//	newInvalid, NewRequest, NewResponse       make messages
+//	marshal, appendStart, appendLine          encode a value, the start of a message, and JSON as one line
 
 // ---- Messages ----
 
@@ -103,7 +110,7 @@ type Message struct {
 	Error  *Error          // of an error response
 
 	invalid  bool  // the text was not a message; ID and Error form the error response to it
-	unusable error // see Unusable
+	unusable error // of a response: why the call that waits for it fails; nil: it does not
 	parsed   any   // what the protocol has read from Params; nil: nothing yet
 }
 
@@ -309,14 +316,7 @@ type Conn interface {
 	Close() error
 }
 
-// Names that come here before their sections. Of messages:
-//
-//	decodeMessage, decodeBatch, unparsable    read one message, a batch, and text that is neither
-//	newInvalid, NewRequest, NewResponse       make messages
-//	marshal, appendStart, appendLine          encode a value, the start of a message, and JSON as one line
-//	brief                                     shortens what a log shows of a peer
-//
-// Of what comes in, and its answers:
+// Names that come here before their sections. Of what comes in, and its answers:
 //
 //	enterReader, leaveReader                  count the readers, so that Close can wait for them
 //	beginPayload, beginRequest                what only the protocol can decide about a payload, or a request
@@ -328,6 +328,7 @@ type Conn interface {
 //	whyStopped, logPanic                      what becomes of a handler that we have stopped, and of one that panics
 //	isBusy, counted, endWrite                 bound what waits in memory
 //	noteEnd, reportUnsent                     what follows when a Read or a Write has failed
+//	brief                                     shortens what a log shows of a peer
 //
 // Of our calls:
 //
@@ -466,11 +467,11 @@ type Peer struct {
 	lastID   int64               // of our calls
 	calls    map[ID]*pendingCall // our calls; nil: none
 	serving  map[ID]*served      // its requests; nil: none, because an idle session is to be small
-	inFlight int                 // requests and refusals whose responses are not yet written
-	held     int                 // bytes of the payloads that readers are serving
-	unread   int                 // bytes of the results that are not written yet
 	callErr  error               // why no more calls can be made; nil: they can
 	onEnd    func()              // runs when the conversation has ended, perhaps more than once; nil: nothing does
+	inFlight int                 // for isBusy: requests and refusals whose responses are not yet written
+	held     int                 // for isBusy: bytes of the payloads that readers are serving
+	unread   int                 // for counted: bytes of the results that are not written yet
 }
 
 // dispatch takes in a payload. It hands responses to the calls that wait for them, and
