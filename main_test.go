@@ -1128,7 +1128,7 @@ func TestFreshStreamIsBounded(t *testing.T) {
 		method string
 		want   error
 	}{{"m", nil}, {"m", context.Canceled}, {"", nil}} {
-		if err := s.push(canceled(), sentEvent{text: text, method: c.method}); err != c.want {
+		if err := s.pushCounted(canceled(), sentEvent{text: text, method: c.method}); err != c.want {
 			t.Errorf("method %q: %v, want %v", c.method, err, c.want)
 		}
 	}
@@ -1229,7 +1229,7 @@ func TestWhatIsLost(t *testing.T) {
 		}
 		hangUp()
 		for id, isKept := range map[string]bool{"a/-1": false, "a/0": false, "a/5": false, "a/6": true, "a/10": true, "a/11": false} {
-			if _, err := s.position(id); (err == nil) != isKept {
+			if _, err := s.numberOf(id); (err == nil) != isKept {
 				t.Error(id, err)
 			}
 		}
@@ -1251,7 +1251,7 @@ func TestBeginsAtWhatIsKept(t *testing.T) {
 		events, _ := readEvents(strings.NewReader(p.read()), testLimit)
 		if len(events) != 2 || events[0].ID != "a/4" || events[1].ID != "a/5" {
 			t.Errorf("%q", p.read())
-		} else if _, err := s.position(events[0].ID); err != nil {
+		} else if _, err := s.numberOf(events[0].ID); err != nil {
 			t.Error(err)
 		}
 		hangUp()
@@ -1482,14 +1482,14 @@ func TestQuestionToNobody(t *testing.T) {
 func TestNoRoomOnAStream(t *testing.T) {
 	s := &Stream{buffer: eventBuffer{used: &counter{limit: 3 * countFrom}}}
 	text := bytes.Repeat([]byte("x"), 2*countFrom)
-	_ = s.push(t.Context(), sentEvent{text: text})
+	_ = s.pushCounted(t.Context(), sentEvent{text: text})
 	before := s.buffer.used.taken
 	answer := &Message{ID: NumberID(1), Result: json.RawMessage(`{"x":"` + string(text) + `"}`)}
 	if fault := s.sendAnswer(answer); fault != errNoMemory || len(s.buffer.events) != 2 || !bytes.Contains(s.buffer.events[1].text, []byte(errNoMemory.Message)) {
 		t.Errorf("%v, %d events", fault, len(s.buffer.events))
 	}
 	s.state, s.buffer.used.limit = followed, 1<<20
-	if err := s.push(canceled(), sentEvent{text: text}); err != context.Canceled || s.buffer.used.taken != before {
+	if err := s.pushCounted(canceled(), sentEvent{text: text}); err != context.Canceled || s.buffer.used.taken != before {
 		t.Errorf("%v, %d bytes are in use, want %d", err, s.buffer.used.taken, before)
 	}
 }
@@ -6126,7 +6126,7 @@ func (v visitor) answered() visitor { <-v.done; return v }
 
 // newLoneStream returns a stream of no session. Nothing can be sent before a response follows it.
 func newLoneStream(id string, keep int) *Stream {
-	return &Stream{id: id, state: lost, buffer: eventBuffer{keep: keep}}
+	return &Stream{id: id, state: unread, buffer: eventBuffer{keep: keep}}
 }
 
 // followStream writes events to w, after the one with the id after, as a GET does.

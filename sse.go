@@ -20,7 +20,7 @@ package main
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 595 lines.
+// HTTP clients": 518 lines.
 //
 // To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
@@ -128,12 +128,7 @@ func (e Event) Append(b []byte) []byte {
 		b = appendField(b, "retry", strconv.FormatInt(e.Retry.Milliseconds(), 10))
 	}
 	if e.Data != nil {
-		data := e.Data
-		if bytes.IndexByte(data, '\r') >= 0 {
-			data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
-			data = bytes.ReplaceAll(data, []byte("\r"), []byte("\n"))
-		}
-		for line := range bytes.SplitSeq(data, []byte("\n")) {
+		for line := range bytes.SplitSeq(toLF(e.Data), []byte("\n")) {
 			b = appendField(b, "data", line)
 		}
 	}
@@ -155,14 +150,18 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 //
 // Names that come here before their sections, beside those of jsonrpc.go:
 //
-//	newSentEvent, isProgress       make an event of a Message; is the message progress?
-//	push                           counts the bytes of an event, and calls pushCounted. If all clients
-//	                               together have too much in use, it returns errNoMemory
-//	noteQuestion, failQuestions    when a stream is lost, the questions that were sent on it fail
+//	send, sendAnswer               make an event of a Message, and push it, if there is memory for it
+//	sentEvent, eventBuffer         an event, and the events that a stream has; a picture is below
+//	first, add, after              of a buffer: number of its oldest event; one more; those after a number
+//	hasAllAfter                    has the buffer all events after a number, progress aside?
+//	mustWait                       is there too much unwritten for one more event?
+//	settle                         keeps or drops the events that are written
+//	noteQuestion, failQuestions    when nobody can read a stream any more, the questions on it fail
 //	enlist                         tells the Session that its stream has ended
 //	await                          waits for a change; after a long silence, a comment is to be written
 //	limitWrite, extendDeadline     set the time limit of a write; hurry makes it shorter
-//	maxCopied, writeLarge          a result of more than 64 KiB is written without being copied
+//	appendEvent                    appends an event to the text to be written, or writes it if it is large
+//	toLF                           makes each CR and each CRLF an LF
 
 // ---- Streams ----
 
@@ -170,32 +169,31 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 // the response that carries the stream at this time. The life of an event:
 //
 //	push         A sender adds the event to the buffer. It gets the next number; the first one is 1.
-//	nextEvents   The follower takes the event. Its position is now the number of this event.
+//	nextEvents   The follower takes the event. The number that it has taken is now that of the event.
 //	write        The follower writes the event. It counts as written when the follower takes again.
 //	settle       The buffer keeps what is written, if the client may come back, or drops it.
 //	detach       The response is over. Events that are not written wait for the next response.
 //	attach       The next response follows the stream. It begins after an event that the client names.
 //
-// A sender waits when 8 KiB are unwritten. So a client that reads slowly slows down its own
+// A sender waits when 8 KiB are not written. So a client that reads slowly slows down its own
 // stream alone. If the client has gone, the sender does not wait.
 //
 // The states of a stream:
 //
-//	fresh ---------> followed -------------------------------> left
-//	  |   a response    | ^    the connection breaks, or         |
-//	  |   begins        | |    Exchange.Disconnect, and the      |
-//	  |                 | |    client may come back              |
-//	  |                 | +--------------------------------------+
-//	  |                 |             attach
-//	  |                 +--> lost: the client cannot come back
-//	  +--> lost: the answer goes out as JSON, or the client has gone
+//	fresh     ──► followed   attachAt   a response begins
+//	fresh     ──► unread     abandon    the answer goes out as JSON, or the client has gone
+//	followed  ──► followed   attachAt   a newer response takes the place of the old one
+//	followed  ──► left       detach     the response is over, and the client may come back
+//	followed  ──► unread     detach     the response is over, and the client cannot come back
+//	left      ──► followed   attach     the client comes back
+//	unread    ──► followed   attach     only the standalone stream, which begins unread: a GET comes
 //
-// In the state lost nothing can be sent. A standalone stream begins in this state, because no
-// GET reads it yet. It leaves the state when a GET follows it.
+// Beside its state, a stream may have ended: no event is added any more, but those that are there
+// can still be read. And it may be forgotten, which means that it keeps nothing any more.
 //
 // The id of an event is that of its stream, a slash, and its number. The number 0 stands for
 // the beginning of the stream. A client may continue after any event if all later events are
-// still kept. Lost progress does not count, because the answer makes it unnecessary.
+// still kept. Progress that is dropped does not count, because the answer makes it unnecessary.
 type Stream struct {
 	id        string        // "": no client can continue it, or not yet
 	eventType string        // of its events; "": message, which need not be written
@@ -208,7 +206,7 @@ type Stream struct {
 	state       streamState
 	buffer      eventBuffer
 	follower    *follower     // nil: nobody follows
-	farewell    []byte        // the last event of a response that ends before its stream; nil: it does not
+	farewell    []byte        // set by disconnect: the event with retry, after which the response ends and the stream goes on; nil: nobody has disconnected
 	endTime     time.Time     // zero: it has not ended
 	isForgotten bool          // nobody can continue it any more
 	changed     chan struct{} // closed by signal; nil: nobody waits
@@ -220,57 +218,17 @@ type streamState int
 const (
 	fresh    streamState = iota // no response has begun
 	followed                    // a response writes the events
-	left                        // the response has broken off, and the client may come back
-	lost                        // no client can get what is sent
+	left                        // no response does, and the client may come back
+	unread                      // nobody can read the stream, so nothing can be sent
 )
 
-// sentEvent is an event in a stream. newSentEvent makes it of a Message.
-type sentEvent struct {
-	text     []byte          // its data
-	result   json.RawMessage // a large result, which is not copied: it is written after text, and then a }
-	method   string          // of the message; "": it is an answer, or no message
-	question ID              // of a request of the server; zero: it is none
-	isResult bool            // the message is an answer with a result
-}
-
-func (e sentEvent) isAnswer() bool { return e.method == "" }
-
-// eventBuffer is what a stream has of its events: those that no response has written, and the
-// newest of the others. It counts their bytes. The mutex of the Stream guards it.
+// The buffer of a stream has its events. Three numbers say how far it is:
 //
-//	      kept, for a client that comes back   |  in use, until they are written
-//	... 1/3   1/4   1/5   1/6   1/7   1/8   1/9|  1/10   1/11   1/12  <-- add
-//	lost                                     ^     ^             ^
-//	lostThrough, if it was no progress       |     |             last
-//	                                         |     position of a follower that writes 1/10
-//	                                         written, settled
-//
-// What a stream does with it:
-//
-//	isFull        is there too much in use for one more event?
-//	add           gives an event the next number; it is in use
-//	after         returns the events after a number, as many as one write may have
-//	written       is a field, which the stream sets: the events up to this number are written
-//	settle        ends the use of what is written: it is kept, or dropped
-//	hasAllAfter   has the buffer all events after a number, progress aside?
-//
-// These methods are in the section "What a stream keeps".
-type eventBuffer struct {
-	events      []sentEvent // always a suffix of all that was sent
-	last        int64       // number of the last event
-	written     int64       // number of the last event that a response has written
-	settled     int64       // number of the last event that is not in use any more: it is kept, or dropped
-	lostThrough int64       // number of the last event that is dropped, progress aside
-
-	inUse     int // bytes of events that are in use
-	keptBytes int // bytes of events that are kept
-	keep      int // keptBytes may be so many; 0: nothing is kept. It does not change when a response has begun
-
-	// The fields below do not change after the first event.
-	used      *counter // counts the bytes in use of all streams
-	kept      *counter // counts the bytes that all streams keep
-	countsAll bool     // small results count, too: those of a batch are written together
-}
+//	   kept, for a client that comes back   |  not written yet
+//	1/4   1/5   1/6   1/7   1/8   1/9       |  1/10   1/11   1/12  <── push
+//	                              │            │             │
+//	                              buffer.written             buffer.last
+//	                                           follower.taken, while 1/10 is written
 
 // ---- Sending on a stream ----
 
@@ -279,30 +237,8 @@ var (
 	errNotKept = errors.New("no such event is kept")
 )
 
-// send sends a message that is no answer. If too much is in use, push returns errNoMemory. Then
-// progress is dropped: the answer makes it unnecessary.
-func (s *Stream) send(ctx context.Context, m *Message) error {
-	e := newSentEvent(m)
-	err := s.push(ctx, e)
-	if e.isProgress() && errors.Is(err, errNoMemory) {
-		return nil
-	}
-	return err
-}
-
-// sendAnswer sends an answer. If too much is in use, an error takes its place. Any other error
-// means that no client can read the answer, and there is nobody to tell that. sendAnswer returns
-// the Error that it has sent; nil: it was a result.
-func (s *Stream) sendAnswer(m *Message) *Error {
-	if errors.Is(s.push(context.Background(), newSentEvent(m)), errNoMemory) {
-		m = NewResponse(m.ID, nil, errNoMemory)
-		_ = s.push(context.Background(), newSentEvent(m))
-	}
-	return m.Error
-}
-
-// pushCounted adds an event whose bytes push has counted. It waits until tryPush need not wait.
-func (s *Stream) pushCounted(ctx context.Context, e sentEvent) error {
+// push adds an event. It waits until tryPush need not wait.
+func (s *Stream) push(ctx context.Context, e sentEvent) error {
 	for {
 		changed, err := s.tryPush(e)
 		if changed == nil {
@@ -321,29 +257,21 @@ func (s *Stream) pushCounted(ctx context.Context, e sentEvent) error {
 func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state == lost || !s.endTime.IsZero() {
+	if s.state == unread || !s.endTime.IsZero() {
 		return nil, errNobody
 	}
 	if s.mustWait(e) {
 		return s.whenChanged(), nil
 	}
-	s.noteQuestion(e.question) // if the stream is lost, the question fails
+	s.noteQuestion(e.question)
 	s.buffer.add(e)
 	if s.state == left { // nobody writes the event before the client comes back
 		s.settle()
 	}
-	if s.state == followed || !e.isAnswer() { // an answer that may go out as JSON waits for the end of the stream
+	if s.state == followed || !e.isAnswer() { // an answer in the state fresh wakes nobody: beginResponse decides when the stream has ended
 		s.signal()
 	}
 	return nil, nil
-}
-
-// mustWait reports whether the sender of an event has to wait. In the state fresh, an answer
-// does not wait: it may still go out as JSON. In the state left, no sender waits. The caller
-// holds mu.
-func (s *Stream) mustWait(e sentEvent) bool {
-	isWritten := s.state == followed || s.state == fresh && !e.isAnswer() // or soon will be
-	return isWritten && s.buffer.isFull(e)
 }
 
 // end ends the stream: nothing more can be sent. The follower still writes what was sent. end may
@@ -379,17 +307,17 @@ func (s *Stream) signal() {
 // ---- Following a stream ----
 
 // follower is a response that follows a stream. Its goroutine is that of ServeHTTP. The mutex
-// of the stream guards position and batch: this goroutine changes them, and others read them.
+// of the stream guards taken and batch: this goroutine changes them, and others read them.
 type follower struct {
-	w        http.ResponseWriter // of the response
-	opening  []byte              // what the response begins with
-	position int64               // number of the last event that it has taken
-	batch    []sentEvent         // the events that it has taken and now writes; the last one has the number position
+	w       http.ResponseWriter // of the response
+	opening []byte              // what the response begins with
+	taken   int64               // number of the last event that it has taken
+	batch   []sentEvent         // the events that it has taken and now writes; the last one has the number taken
 }
 
 // written returns the number of the last event before the batch: all events up to this one are
 // written.
-func (f *follower) written() int64 { return f.position - int64(len(f.batch)) }
+func (f *follower) written() int64 { return f.taken - int64(len(f.batch)) }
 
 // serveFollower is the life of a follower: it takes events, writes them, and takes again. If
 // there are none, it waits. It ends with the stream, or when another follower takes its place.
@@ -405,11 +333,15 @@ func (s *Stream) serveFollower(f *follower, r *http.Request) {
 			return
 		}
 		text = append(text, farewell...)
-		isEmpty := len(text)+len(f.batch) == 0
-		if isEmpty && isFirst { // a proxy may hold the header back until the first byte of the body comes
-			text, isEmpty = []byte(":\n\n"), false
+		if isFirst && len(text)+len(f.batch) == 0 { // a proxy may hold the header back until the first byte of the body comes
+			text = []byte(":\n\n")
 		}
-		if !isEmpty && s.write(text, f) != nil || over {
+		if len(text)+len(f.batch) > 0 {
+			if err := s.write(text, f); err != nil {
+				return
+			}
+		}
+		if over {
 			return
 		}
 		text = nil
@@ -433,12 +365,12 @@ func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct
 	if s.follower != f { // another one has taken its place
 		return nil, nil, true
 	}
-	if s.buffer.written < f.position {
-		s.buffer.written = f.position
+	if s.buffer.written < f.taken {
+		s.buffer.written = f.taken
 		s.settle()
 		s.signal() // a sender may wait
 	}
-	f.batch, f.position = s.buffer.after(f.position, f.batch)
+	f.batch, f.taken = s.buffer.after(f.taken, f.batch)
 	switch {
 	case len(f.batch) > 0:
 		return nil, nil, false
@@ -474,10 +406,7 @@ func (s *Stream) write(text []byte, f *follower) (err error) {
 		if s.hasIDs() {
 			event.ID = s.eventID(number)
 		}
-		if e.size() <= maxCopied {
-			event.Data = e.text
-			text = event.Append(text)
-		} else if text, err = f.writeLarge(event.Append(text), e); err != nil {
+		if text, err = f.appendEvent(text, event, e); err != nil {
 			return err
 		}
 	}
@@ -503,71 +432,67 @@ func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt
 func (s *Stream) disconnect(retry time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.polls() && (s.state == fresh || s.state == followed) {
+	if s.prime && s.hasIDs() && (s.state == fresh || s.state == followed) {
 		s.farewell = Event{Retry: max(retry, time.Millisecond)}.Append(nil)
 		s.signal()
 	}
 }
 
-// polls reports whether a response may end before its stream, so that the client comes back
-// for the rest.
-func (s *Stream) polls() bool { return s.prime && s.hasIDs() }
-
 // detach notes that a follower has ended. If the client may come back, its stream waits for it.
-// Otherwise the stream is lost.
+// Otherwise the stream is unread.
 func (s *Stream) detach(f *follower) {
 	s.mu.Lock()
 	if s.follower == f { // otherwise another one has taken its place
 		s.follower, s.farewell = nil, nil
-		s.state = lost
+		s.state = unread
 		if s.isResumable() {
 			s.state = left
 		}
 		s.settle()
 		s.signal()
 	}
-	isLost := s.state == lost
+	isUnread := s.state == unread
 	s.mu.Unlock()
-	if isLost {
+	if isUnread {
 		s.failQuestions()
 	}
 }
 
 // isResumable reports whether a client may come back for what it has not read. It has to name an
-// id. So an id could have been sent: that of the beginning, if responses begin with one, or
-// that of an event.
+// id. The client may have read an id: the empty first event, or any event.
 func (s *Stream) isResumable() bool {
-	couldSendID := s.hasIDs() && (s.prime || s.buffer.last > 0)
-	return couldSendID && !s.isForgotten
+	hasReadID := s.hasIDs() && (s.prime || s.buffer.last > 0)
+	return hasReadID && !s.isForgotten
 }
 
 // attach lets a new response follow the stream. If another one follows, the new one takes its
 // place. after is the id of the last event that the client has got. If the client may not
-// continue after this event, attach returns an error. If after is "", the response gets the
-// events that no earlier response has written or has already taken. The caller must then call
-// serveFollower, because nothing else detaches the follower.
+// continue after this event, attach returns an error. If after is "", the response begins after
+// the last event that an earlier response has written, or has taken to write. The caller must then
+// call serveFollower, because nothing else detaches the follower.
 func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from := max(s.buffer.written, s.buffer.first()-1) // some that no response has written may be lost
+	from := max(s.buffer.written, s.buffer.first()-1) // begin at the oldest event that is still there
 	if s.follower != nil {
-		from = s.follower.position // the other one still writes what it has taken
+		from = s.follower.taken // the other one still writes what it has taken
 	}
 	if after != "" {
-		if from, err = s.position(after); err != nil {
+		if from, err = s.numberOf(after); err != nil {
 			return nil, err
 		}
 	}
 	return s.attachAt(w, from, after == ""), nil
 }
 
-// position returns the number of the event with an id. It returns errNotKept if the stream has
+// numberOf returns the number of the event with an id. It returns errNotKept if the stream has
 // not given this id, or if the client may not continue after this event. The caller holds mu.
-func (s *Stream) position(id string) (number int64, err error) {
+func (s *Stream) numberOf(id string) (number int64, err error) {
 	text, _ := strings.CutPrefix(id, s.id+"/")
-	number, _ = strconv.ParseInt(text, 10, 64)
-	isGiven := id == s.eventID(number) && (number > 0 || s.prime) // without prime, no response has the id of the beginning
-	if !isGiven || !s.isResumable() || !s.buffer.hasAllAfter(number) {
+	number, err = strconv.ParseInt(text, 10, 64)
+	isOurs := err == nil && number >= 0 && id == s.eventID(number)
+	isSent := isOurs && (number > 0 || s.prime) // without prime, no response has the id of the beginning
+	if !isSent || !s.isResumable() || !s.buffer.hasAllAfter(number) {
 		return 0, errNotKept
 	}
 	return number, nil
@@ -578,8 +503,8 @@ func (s *Stream) position(id string) (number int64, err error) {
 // basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an
 // SSE event consisting of an event ID and an empty data field". The caller holds mu.
 func (s *Stream) attachAt(w http.ResponseWriter, from int64, isNew bool) *follower {
-	f := &follower{w: w, position: from}
-	if isNew && s.polls() {
+	f := &follower{w: w, taken: from}
+	if isNew && s.prime && s.hasIDs() {
 		f.opening = Event{ID: s.eventID(from), Data: []byte{}}.Append(nil)
 	}
 	if s.follower != nil { // it ends, and the farewell was for it
@@ -1040,7 +965,7 @@ func (h *service) newStream(s *Session) *Stream {
 // across multiple streams."
 func (h *service) standalone(s *Session) *Stream {
 	stream := h.newStream(s)
-	stream.id, stream.state = s.Tag()+".0", lost
+	stream.id, stream.state = s.Tag()+".0", unread
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	if s.standalone == nil {
@@ -2703,17 +2628,81 @@ const (
 	maxWrite     = 8 << 10 // bytes of one write; one event may have more
 )
 
-// push adds an event. Its bytes are in use from now on, also while the sender waits. If there
-// is no room for them, push returns errNoMemory.
-func (s *Stream) push(ctx context.Context, e sentEvent) error {
+// sentEvent is an event in a stream. newSentEvent makes it of a Message.
+type sentEvent struct {
+	text     []byte          // its data
+	result   json.RawMessage // a large result, which is not copied: it is written after text, and then a }
+	method   string          // of the message; "": it is an answer, or no message
+	question ID              // of a request of the server; zero: it is none
+	isResult bool            // the message is an answer with a result
+}
+
+func (e sentEvent) isAnswer() bool { return e.method == "" }
+
+// eventBuffer is what a stream has of its events: those that no response has written, and the
+// newest of the others. It counts their bytes. An event is in use until a response has written
+// it, and settle has kept or dropped it. The mutex of the Stream guards the eventBuffer.
+type eventBuffer struct {
+	events      []sentEvent // always a suffix of all that was sent
+	last        int64       // number of the last event
+	written     int64       // number of the last event that a response has written
+	settled     int64       // number of the last event that is not in use any more: it is kept, or dropped
+	lostThrough int64       // number of the last event that is dropped, progress aside
+
+	inUse     int // bytes of events that are in use
+	keptBytes int // bytes of events that are kept
+	keep      int // keptBytes may be so many; 0: nothing is kept. It does not change when a response has begun
+
+	// The fields below do not change after the first event.
+	used      *counter // counts the bytes in use of all streams
+	kept      *counter // counts the bytes that all streams keep
+	countsAll bool     // small results count, too: those of a batch are written together
+}
+
+// send sends a message that is no answer. If too much is in use, pushCounted returns errNoMemory. Then
+// progress is dropped: the answer makes it unnecessary.
+func (s *Stream) send(ctx context.Context, m *Message) error {
+	e := newSentEvent(m)
+	err := s.pushCounted(ctx, e)
+	if e.isProgress() && errors.Is(err, errNoMemory) {
+		return nil
+	}
+	return err
+}
+
+// sendAnswer sends an answer. If too much is in use, an error takes its place. Any other error
+// means that no client can read the answer, and there is nobody to tell that. sendAnswer returns
+// the Error that it has sent; nil: it was a result.
+func (s *Stream) sendAnswer(m *Message) *Error {
+	if errors.Is(s.pushCounted(context.Background(), newSentEvent(m)), errNoMemory) {
+		m = NewResponse(m.ID, nil, errNoMemory)
+		_ = s.pushCounted(context.Background(), newSentEvent(m))
+	}
+	return m.Error
+}
+
+// pushCounted counts the bytes of an event, and pushes it. They are in use from now on, also
+// while the sender waits. If there is no room for them, it returns errNoMemory.
+func (s *Stream) pushCounted(ctx context.Context, e sentEvent) error {
 	if !s.buffer.reserve(e) {
 		return errNoMemory
 	}
-	err := s.pushCounted(ctx, e)
+	err := s.push(ctx, e)
 	if err != nil {
 		s.buffer.release(e)
 	}
 	return err
+}
+
+// mustWait reports whether the sender of an event has to wait. The caller holds mu.
+func (s *Stream) mustWait(e sentEvent) bool {
+	switch s.state {
+	case fresh:
+		return !e.isAnswer() && s.buffer.isFull(e) // an answer may still go out as JSON
+	case followed:
+		return s.buffer.isFull(e)
+	}
+	return false // nobody writes the events before the client comes back
 }
 
 // first returns the number of the oldest event that the buffer has.
@@ -2819,18 +2808,18 @@ func (b *eventBuffer) remove() {
 	}
 }
 
-// settle lets the buffer keep or drop what is written. In the states left and lost, that is all
+// settle lets the buffer keep or drop what is written. In the states left and unread, that is all
 // there is, because nobody is to write it. A follower calls settle when it has written more,
 // and when it ends. The caller holds mu.
 func (s *Stream) settle() {
 	through, free := s.buffer.written, s.buffer.last
-	if s.state == left || s.state == lost {
+	if s.state == left || s.state == unread {
 		through = s.buffer.last
 	}
 	if s.follower != nil {
 		free = s.follower.written()
 	}
-	s.buffer.settle(through, free, s.state != lost && !s.isForgotten)
+	s.buffer.settle(through, free, s.state != unread && !s.isForgotten)
 }
 
 func (e sentEvent) isProgress() bool { return e.method == "notifications/progress" }
@@ -2838,10 +2827,10 @@ func (e sentEvent) isProgress() bool { return e.method == "notifications/progres
 // size returns how many bytes the data of the event has; that may be one too many.
 func (e sentEvent) size() int { return len(e.text) + len(e.result) + len("}") }
 
-// abandon makes a stream lost that no response will follow. What was sent on it is dropped.
+// abandon makes a stream unread that no response will follow. What was sent on it is dropped.
 func (s *Stream) abandon() {
 	s.mu.Lock()
-	s.state = lost
+	s.state = unread
 	s.settle()
 	s.signal()
 	s.mu.Unlock()
@@ -2869,7 +2858,7 @@ func (s *Stream) noteQuestion(question ID) {
 	s.asked = append(s.asked, question)
 }
 
-// failQuestions ends the calls whose questions were sent on a stream that is lost.
+// failQuestions ends the calls whose questions were sent on a stream that is unread.
 func (s *Stream) failQuestions() {
 	s.mu.Lock()
 	asked := s.asked
@@ -2911,17 +2900,30 @@ func (e sentEvent) parts() [][]byte {
 	return [][]byte{e.text, e.result, []byte("}")}
 }
 
-// writeLarge writes text, which ends with an event that has no data yet, and then the data. It
-// returns what is to be written next. The data is not copied: many responses may write it,
-// one after another.
-func (f *follower) writeLarge(text []byte, e sentEvent) (next []byte, err error) {
-	text = append(bytes.TrimSuffix(text, []byte("\n")), "data: "...)
+// appendEvent appends an event with its data to text. If the data is large, text and event are
+// written instead, and next is what is to be written after them. Such data is not copied: many
+// responses may write it, one after another.
+func (f *follower) appendEvent(text []byte, event Event, e sentEvent) (next []byte, err error) {
+	if e.size() <= maxCopied {
+		event.Data = e.text
+		return event.Append(text), nil
+	}
+	text = append(bytes.TrimSuffix(event.Append(text), []byte("\n")), "data: "...) // the data follows
 	for _, part := range append([][]byte{text}, e.parts()...) {
 		if _, err := f.w.Write(part); err != nil {
 			return nil, err
 		}
 	}
 	return append(text[:0], "\n\n"...), nil
+}
+
+// toLF returns data in which each CRLF, and each other CR, is an LF.
+func toLF(data []byte) []byte {
+	if bytes.IndexByte(data, '\r') < 0 {
+		return data
+	}
+	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+	return bytes.ReplaceAll(data, []byte("\r"), []byte("\n"))
 }
 
 // ---- The sweep ----
