@@ -1123,7 +1123,7 @@ func TestStreamIsBounded(t *testing.T) {
 
 // Before its response has begun a stream is bounded, too. Only answers do not wait there: they may go out as JSON.
 func TestFreshStreamIsBounded(t *testing.T) {
-	s, text := &Stream{buffer: eventBuffer{used: &counter{limit: 1 << 20}}}, make([]byte, maxUnwritten)
+	s, text := &Stream{buffer: eventBuffer{usedByAll: &counter{limit: 1 << 20}}}, make([]byte, maxUnwritten)
 	for _, c := range []struct {
 		method string
 		want   error
@@ -1394,7 +1394,7 @@ func TestKeptByAll(t *testing.T) {
 		kept := counter{limit: 10 * size}
 		a, b := newLoneStream("a", 1<<20), newLoneStream("b", 1<<20)
 		for _, s := range []*Stream{a, b} {
-			s.buffer.kept = &kept
+			s.buffer.keptByAll = &kept
 			_, hangUp, _ := follow(t, s, "")
 			for n := range 20 {
 				s.tell(t, strings.Repeat("x", size-eventOverhead-20))
@@ -1480,17 +1480,17 @@ func TestQuestionToNobody(t *testing.T) {
 
 // An answer for which there is no room becomes an error. A sender that has given up has nothing in use.
 func TestNoRoomOnAStream(t *testing.T) {
-	s := &Stream{buffer: eventBuffer{used: &counter{limit: 3 * countFrom}}}
+	s := &Stream{buffer: eventBuffer{usedByAll: &counter{limit: 3 * countFrom}}}
 	text := bytes.Repeat([]byte("x"), 2*countFrom)
 	_ = s.pushCounted(t.Context(), sentEvent{text: text})
-	before := s.buffer.used.taken
+	before := s.buffer.usedByAll.taken
 	answer := &Message{ID: NumberID(1), Result: json.RawMessage(`{"x":"` + string(text) + `"}`)}
 	if fault := s.sendAnswer(answer); fault != errNoMemory || len(s.buffer.events) != 2 || !bytes.Contains(s.buffer.events[1].text, []byte(errNoMemory.Message)) {
 		t.Errorf("%v, %d events", fault, len(s.buffer.events))
 	}
-	s.state, s.buffer.used.limit = followed, 1<<20
-	if err := s.pushCounted(canceled(), sentEvent{text: text}); err != context.Canceled || s.buffer.used.taken != before {
-		t.Errorf("%v, %d bytes are in use, want %d", err, s.buffer.used.taken, before)
+	s.state, s.buffer.usedByAll.limit = followed, 1<<20
+	if err := s.pushCounted(canceled(), sentEvent{text: text}); err != context.Canceled || s.buffer.usedByAll.taken != before {
+		t.Errorf("%v, %d bytes are in use, want %d", err, s.buffer.usedByAll.taken, before)
 	}
 }
 

@@ -739,7 +739,7 @@ func (ss *Sessions) enlistEnded(stream *Stream) {
 	}
 	ss.mu.Unlock()
 	ss.forgetEnded(func(oldest *Stream) bool {
-		return ss.endedStreams.Len() > maxEnded || oldest != stream && oldest.buffer.kept.isShort()
+		return ss.endedStreams.Len() > maxEnded || oldest != stream && oldest.buffer.keptByAll.isShort()
 	})
 }
 
@@ -948,7 +948,7 @@ func (h *service) enter(group *sync.WaitGroup) bool {
 
 // newStream returns a fresh stream. s is the session that it belongs to; nil: none.
 func (h *service) newStream(s *Session) *Stream {
-	stream := &Stream{session: s, keepAlive: h.keepAlive, buffer: eventBuffer{used: &h.used, kept: &h.kept}}
+	stream := &Stream{session: s, keepAlive: h.keepAlive, buffer: eventBuffer{usedByAll: &h.used, keptByAll: &h.kept}}
 	if s != nil {
 		rev, _ := s.remembered()
 		stream.prime = rev.Prime
@@ -2654,13 +2654,13 @@ type eventBuffer struct {
 	keep      int // keptBytes may be so many; 0: nothing is kept. It does not change when a response has begun
 
 	// The fields below do not change after the first event.
-	used      *counter // counts the bytes in use of all streams
-	kept      *counter // counts the bytes that all streams keep
+	usedByAll *counter // counts the bytes in use of all streams
+	keptByAll *counter // counts the bytes that all streams keep
 	countsAll bool     // small results count, too: those of a batch are written together
 }
 
-// send sends a message that is no answer. If too much is in use, pushCounted returns errNoMemory. Then
-// progress is dropped: the answer makes it unnecessary.
+// send sends a message that is no answer. If too much is in use, pushCounted returns errNoMemory.
+// Then progress is dropped: the answer makes it unnecessary.
 func (s *Stream) send(ctx context.Context, m *Message) error {
 	e := newSentEvent(m)
 	err := s.pushCounted(ctx, e)
@@ -2710,10 +2710,10 @@ func (b *eventBuffer) first() int64 { return b.last - int64(len(b.events)) + 1 }
 
 // reserve counts the bytes of an event that is to be added. If all clients together have too
 // much in use, it returns false, and counts nothing. It needs no mutex.
-func (b *eventBuffer) reserve(e sentEvent) bool { return b.used.take(b.counted(e)) }
+func (b *eventBuffer) reserve(e sentEvent) bool { return b.usedByAll.take(b.counted(e)) }
 
 // release undoes reserve. It needs no mutex.
-func (b *eventBuffer) release(e sentEvent) { b.used.give(b.counted(e)) }
+func (b *eventBuffer) release(e sentEvent) { b.usedByAll.give(b.counted(e)) }
 
 // counted returns how many bytes are counted for an event. An error counts nothing if it is
 // small: it must find room in the place of an answer that does not.
@@ -2769,7 +2769,7 @@ func (b *eventBuffer) settle(through, free int64, mayComeBack bool) {
 	}
 	for b.settled < through {
 		e := b.events[b.settled+1-b.first()]
-		isKept := keep > 0 && b.kept.take(e.size()+eventOverhead)
+		isKept := keep > 0 && b.keptByAll.take(e.size()+eventOverhead)
 		if !isKept && b.keptBytes > 0 {
 			b.dropOldest()
 			continue
@@ -2792,7 +2792,7 @@ func (b *eventBuffer) settle(through, free int64, mayComeBack bool) {
 func (b *eventBuffer) dropOldest() {
 	size := b.events[0].size() + eventOverhead
 	b.keptBytes -= size
-	b.kept.give(size)
+	b.keptByAll.give(size)
 	b.remove()
 }
 
