@@ -72,8 +72,9 @@ package main
 //	in the modern era             the stream of a subscriptions/listen
 //	legacy, without a session     it is dropped
 //
-// On a first reading, read to the banner "The header of legacy requests": 650 lines. The head of
-// sse.go has the words, such as response and handler.
+// On a first reading, read to the banner "The header of legacy requests": 614 lines. The head of
+// sse.go has the words, such as response and handler. On a second reading, the client begins at
+// "What can become of a POST". testdata/fourth is a whole client in 560 lines.
 //
 // Source: 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http;
 // 2026-07-28 basic/transports/streamable-http. Copy this file with jsonrpc.go,
@@ -106,9 +107,12 @@ import (
 //	session, gone                        find the session that a request names; answer that there is none
 //	validate                             says what is wrong with a modern request
 //	sessionless                          dispatches a legacy payload if there are no sessions
+//	openSession                          the Handler of initialize: the session opens when that succeeds
 //	in.refuse, in.reject                 answer with a status and a JSON-RPC error
-//	count, handled, handledIfRefused     take what a POST needs, and give it back
+//	in.acknowledge                       answers with 202 what has no request, if it can be used
+//	count, handled, handledIfRefused     take what a POST needs, such as places, and give it back
 //	untilHandled                         lets Close end the contexts of a Peer that is in no session
+//	status                               the status of a response in JSON
 //
 // In sse.go:
 //
@@ -130,29 +134,29 @@ const decideAfter = time.Second // how long a response waits for the answer befo
 // with and without a final slash. Set the fields before the first request. The era
 // is decided for each request, so clients of all revisions use the same path.
 //
-// The Exchange of a request has the header of its POST, and the principal. The context of
-// its handler has the values that middleware has put into the context of the POST.
-//
-// Set ReadTimeout of the http.Server, to half a minute for instance. Without it a
-// client may take any time to send a body, which takes up memory meanwhile. The other
-// time-outs of the http.Server should be two seconds or longer. They do not end a stream: a
-// response becomes a stream after a second at the latest, and a stream sets its own deadlines.
-//
-// If middleware wraps the http.ResponseWriter, its writer needs the method Unwrap, which
-// http.ResponseController calls. If it has only Flush, streams work, but end with the
-// WriteTimeout of the server. If it has neither, like that of http.TimeoutHandler, there are
-// no streams: a call is answered without its progress, and a GET is refused. The log warns
-// once of each.
-//
-// In a session, the handler of a request may run on after ServeHTTP has returned, because a
-// client that has gone cancels nothing. So middleware must not close what a handler uses.
-//
-// net/http notices that a client has closed its connection only if the client has sent
-// nothing after its request.
-//
 // 2025-11-25 basic/transports#streamable-http: "The server MUST provide a single
 // HTTP endpoint path (hereafter referred to as the MCP endpoint) that supports both
 // POST and GET methods". 2026-07-28 has only POST.
+//
+// The Exchange of a request has the header of its POST, and the principal. The context of
+// its handler has the values that middleware has put into the context of the POST. In a
+// session, a client that has gone cancels nothing. So the handler may run on after ServeHTTP has
+// returned, and middleware must not close what a handler uses.
+//
+// # Time-outs and middleware
+//
+// Set ReadTimeout of the http.Server, to half a minute for instance. Without it a
+// client may take any time to send a body, which takes up memory meanwhile. The other
+// time-outs should be two seconds or longer. They do not end a stream, because a stream sets its
+// own deadlines. A response becomes a stream after a second at the latest.
+//
+// Middleware may wrap the http.ResponseWriter. Then its writer needs the method Unwrap, which
+// http.ResponseController calls. If it has only Flush, a stream ends with the WriteTimeout of the
+// server. If it has neither, like that of http.TimeoutHandler, there are no streams: a call is
+// answered without its progress, and a GET is refused. The log warns once of each.
+//
+// net/http notices that a client has closed its connection only if the client has sent
+// nothing after its request.
 type StreamableHandler struct {
 	Handler Handler // required: a *Server, or a Handler that calls one; nil: ServeHTTP panics
 	// Sessions is the table of sessions of the legacy era. If it is nil, there are
@@ -190,7 +194,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	group := &h.requests // Close waits for all of a group
+	group := &h.requests // Close waits for all of these, and then for all GETs
 	if r.Method == http.MethodGet {
 		group = &h.gets
 	}
@@ -235,8 +239,8 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //	  - a second has passed
 //	  - the client has gone
 //	6 beginResponse decides, under the lock of the Stream:
+//	  - the client has gone: nothing is written
 //	  - the handlers have returned, and there are only answers: JSON
-//	  - the client has gone: nothing is written, or the Stream is kept
 //	  - else: the response follows the Stream
 type incoming struct {
 	h       *StreamableHandler
@@ -253,22 +257,16 @@ type incoming struct {
 	stream      *Stream  // of the response
 	opened      bool     // initialize has opened the session
 	fault       *Error   // in the last answer, once the stream has ended; nil: that is a result
-
-	// What handled gives back: see "What a POST takes, until it is handled".
-	isDispatched bool         // a Peer has taken in the payload, and will call handled
-	body         *reservation // counts the bytes of the body
-	requests     int          // how many messages get an answer: requests, and Invalid ones
-	places       *counter     // counts the requests while they run; nil: they are not counted
-	whenHandled  func()       // runs when the handlers have returned; nil: nothing does
+	takenByPost          // what handled gives back
 }
 
 // post reads a payload, and answers it.
 func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
-	payload, body, ok := h.readPayload(w, r, &h.used)
+	payload, body, ok := h.readPayload(w, r, &h.used) // body counts its bytes, until handled gives them back
 	if !ok {
 		return
 	}
-	in := &incoming{h: h, w: w, r: r, payload: payload, body: body}
+	in := &incoming{h: h, w: w, r: r, payload: payload, takenByPost: takenByPost{body: body}}
 	in.payload.done = in.handled // is called when the handlers have returned
 	defer in.handledIfRefused()  // or here, if none has run
 	in.acceptsJSON = accepts(r.Header["Accept"], "application/json")
@@ -290,7 +288,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //	 3 names a modern version, and one is offered               modern
 //	 4 names no version, and no legacy one is offered           modern, which says what is missing
 //	 5 names a modern version, and none is offered              400
-//	   … but is an initialize, and only its header names it     lines 9 and 10: it is legacy
+//	   … but is an initialize whose header alone names it       counts as legacy: see 9 and 10
 //	 6 names another version in _meta than in its header        400
 //	 7 names a version in _meta that is not offered             400
 //	 8 is legacy, and no legacy version is offered              400
@@ -358,27 +356,6 @@ func (in *incoming) initialize(base Exchange) {
 	in.handOn(context.WithoutCancel(in.r.Context()), HandlerFunc(in.openSession), s.Peer, base)
 }
 
-// openSession is the Handler for initialize. It calls that of the program, and opens the session
-// if it succeeds.
-func (in *incoming) openSession(ctx context.Context, x *Exchange) (any, error) {
-	result, err := in.h.Handler.Handle(ctx, x)
-	if err != nil {
-		return nil, err
-	}
-	agreed, err := marshalObject(result) // a result that cannot be encoded is an error, and opens nothing
-	if err != nil {
-		return nil, err
-	}
-	if err := in.h.Sessions.add(in.session); err != nil {
-		in.h.log().Warn("no session", "reason", err)
-		return nil, errNoRoom
-	}
-	in.opened = true
-	return encoded(agreed), nil
-}
-
-var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
-
 // inSession dispatches a payload in a session. The handlers continue if the client
 // leaves: 2025-11-25 basic/transports#sending-messages-to-the-server,
 // "Disconnection SHOULD NOT be interpreted as the client cancelling its request."
@@ -435,7 +412,7 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	in.revision = base.facts().revision
 	base.Header, base.Ending = in.r.Header, in.h.open.Done()
 	base.send, base.facts().disconnect = in.send, in.disconnect
-	// 2. Each request needs a place. What counts the body also counts the results, if it can.
+	// 2. Each request needs a place, and the bytes of its result are counted.
 	results, ok := in.count(&base)
 	if !ok {
 		return // it has answered
@@ -456,25 +433,6 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	})
 	// 5. This goroutine writes the response.
 	in.respond()
-}
-
-// acknowledge answers a POST for which no handler of a request runs. The POST has only
-// notifications or JSON-RPC responses, or its requests have come too late.
-func (in *incoming) acknowledge() {
-	damaged := slices.IndexFunc(in.payload.Messages, func(m *Message) bool { return m.unusable != nil })
-	id := idOf(in.payload)
-	switch {
-	case damaged >= 0: // a JSON-RPC response that cannot be used: the call that has waited for it has failed
-		in.h.refuse(in.w, in.r, http.StatusBadRequest, id, in.payload.Messages[damaged].unusable.Error())
-	case in.requests > 0 && in.h.open.Err() != nil: // Close was called meanwhile
-		in.h.refuse(in.w, in.r, http.StatusServiceUnavailable, id, "The server is shutting down")
-	case in.requests > 0: // the session has ended meanwhile
-		in.h.gone(in.w, in.r)
-	default:
-		// 2025-11-25 basic/transports#sending-messages-to-the-server: "the
-		// server MUST return HTTP status code 202 Accepted with no body"
-		accepted(in.w)
-	}
 }
 
 // send sends a message that belongs to the request and precedes its answer.
@@ -531,38 +489,46 @@ func (in *incoming) respond() {
 // cannot decide yet, write is nil, and changed is closed when it can be asked again. The first
 // line that fits counts:
 //
-//	1 the handlers run, only answers are there, and no second has passed    not decided, if the client is there
-//	2 the client has gone, and the handlers run, or there is no session     nothing is written
-//	3 the handlers have returned, and only answers are there                JSON, if the client accepts it
-//	4 anything else                                                         a stream
+//	  the handlers run, and
+//	1   the client has gone                                      nothing is written, and nothing is kept
+//	2   it may be a stream, and a message precedes the answer    a stream
+//	3   it may be a stream, and a second has passed              a stream
+//	4   anything else                                            it is not decided yet
+//	  the handlers have returned, and
+//	5   the client has gone, and there is no session             nothing is written
+//	6   it may not be a stream                                   JSON
+//	7   only answers are there, and the status is not 200        JSON
+//	8   only answers are there, and the client accepts JSON      JSON, if there is an answer at all
+//	9   anything else                                            a stream
 //
-// A client that does not accept a stream gets JSON when the handlers have returned. An error whose
-// status is not 200 is always JSON. If all requests were cancelled, there is nothing to say in
-// JSON, and line 4 counts. In a session, the stream is kept for a client that has gone. All is
-// decided under one lock, because the handlers may send at the same time.
+// There is no answer if all requests were cancelled. In line 9, the client of a session may have
+// gone: if more than answers is there, the stream is kept for it. All is decided under one lock,
+// because the handlers may send at the same time.
 func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan struct{}) {
 	s := in.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	hasEnded := !s.endTime.IsZero()
-	hasGone := in.r.Context().Err() == context.Canceled
+	hasGone := in.r.Context().Err() == context.Canceled // after a deadline of middleware, the client is still there
 	onlyAnswers := s.farewell == nil && !slices.ContainsFunc(s.buffer.events, func(e sentEvent) bool { return !e.isAnswer() })
-	isJSON := hasEnded && onlyAnswers && (!in.mayStream || in.acceptsJSON && len(s.buffer.events) > 0 || in.status() != http.StatusOK)
-	isDecided := hasEnded || hasGone || in.mayStream && (isLate || !onlyAnswers)
 	switch {
-	case !isDecided: // 1
-		return nil, s.whenChanged()
-	case hasGone && (!hasEnded || in.session == nil): // 2
+	case hasGone && (!hasEnded || in.session == nil): // 1, 5
 		return in.writeNothing, nil
-	case isJSON: // 3
+	case !hasEnded && in.mayStream && (isLate || !onlyAnswers): // 2, 3
+		return in.beginStream(false), nil
+	case !hasEnded: // 4
+		return nil, s.whenChanged()
+	case !in.mayStream, // 6
+		onlyAnswers && in.status() != http.StatusOK,               // 7
+		onlyAnswers && in.acceptsJSON && len(s.buffer.events) > 0: // 8
 		return in.writeAnswers, nil
 	}
-	return in.beginStream(hasEnded && onlyAnswers), nil // 4
+	return in.beginStream(onlyAnswers), nil // 9
 }
 
 // beginStream lets the response follow the stream, and returns the function that writes it.
-// isOver: there are only answers, and no more will come. They cannot be fetched again, as if they
-// were JSON, so they are not kept. The caller holds the mutex of the stream.
+// isOver: only answers are there, and no more will come. The client accepts no JSON, so it gets
+// them as a stream. Like JSON, they are not kept. The caller holds the mutex of the stream.
 func (in *incoming) beginStream(isOver bool) (write func()) {
 	s := in.stream
 	switch {
@@ -600,12 +566,10 @@ func (in *incoming) writeAnswers() {
 		return
 	}
 	var parts [][]byte
-	for i, e := range events {
-		if i > 0 {
-			parts = append(parts, []byte(","))
-		}
-		parts = append(parts, e.parts()...)
+	for _, e := range events {
+		parts = append(append(parts, e.parts()...), []byte(","))
 	}
+	parts = parts[:len(parts)-1] // without the last comma
 	if in.isBatch {
 		parts = slices.Concat([][]byte{[]byte("[")}, parts, [][]byte{[]byte("]")})
 	}
@@ -666,6 +630,25 @@ func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
 	return nil
 }
 
+// acknowledge answers a POST for which no handler of a request runs. The POST has only
+// notifications or JSON-RPC responses, or its requests have come too late.
+func (in *incoming) acknowledge() {
+	damaged := slices.IndexFunc(in.payload.Messages, func(m *Message) bool { return m.unusable != nil })
+	id := idOf(in.payload)
+	switch {
+	case damaged >= 0: // a JSON-RPC response that cannot be used: the call that has waited for it has failed
+		in.h.refuse(in.w, in.r, http.StatusBadRequest, id, in.payload.Messages[damaged].unusable.Error())
+	case in.requests > 0 && in.h.open.Err() != nil: // Close was called meanwhile
+		in.h.refuse(in.w, in.r, http.StatusServiceUnavailable, id, "The server is shutting down")
+	case in.requests > 0: // the session has ended meanwhile
+		in.h.gone(in.w, in.r)
+	default:
+		// 2025-11-25 basic/transports#sending-messages-to-the-server: "the
+		// server MUST return HTTP status code 202 Accepted with no body"
+		accepted(in.w)
+	}
+}
+
 // refuse answers with a status, and with an error that has the reason.
 func (in *incoming) refuse(status int, reason string) {
 	in.h.refuse(in.w, in.r, status, idOf(in.payload), reason)
@@ -720,6 +703,27 @@ func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id I
 	}
 	return s
 }
+
+// openSession is the Handler for initialize. It calls that of the program, and opens the session
+// if it succeeds.
+func (in *incoming) openSession(ctx context.Context, x *Exchange) (any, error) {
+	result, err := in.h.Handler.Handle(ctx, x)
+	if err != nil {
+		return nil, err
+	}
+	agreed, err := marshalObject(result) // a result that cannot be encoded is an error, and opens nothing
+	if err != nil {
+		return nil, err
+	}
+	if err := in.h.Sessions.add(in.session); err != nil {
+		in.h.log().Warn("no session", "reason", err)
+		return nil, errNoRoom
+	}
+	in.opened = true
+	return encoded(agreed), nil
+}
+
+var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
 
 // delete answers a DELETE, which ends the session.
 func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, principal string) {
@@ -1897,6 +1901,8 @@ func (c *httpConn) deleteSession(last *clientPost) {
 //
 //	what                            default  set by or constant    beyond it
 //	bytes of a POST                 4 MiB    Guard.MaxBody         413
+//	header fields of a request      256      maxFields             431
+//	… their bytes                   16 KiB   maxHeader             431
 //	bytes in use                    64 MiB   Guard.MaxHeld         503; progress is dropped, an answer becomes an error
 //	requests at once                3,072    MaxRequests           503
 //	… of these, without a session   2,304    3/4 of MaxRequests    503
@@ -1925,6 +1931,15 @@ func (c *httpConn) deleteSession(last *clientPost) {
 // conversations there may be at once.
 
 // ---- What a POST takes, until it is handled ----
+
+// takenByPost is what a POST has taken, and what handled gives back.
+type takenByPost struct {
+	isDispatched bool         // a Peer has taken in the payload, and will call handled
+	body         *reservation // counts the bytes of the body
+	requests     int          // how many messages get an answer: requests, and Invalid ones
+	places       *counter     // counts the requests while they run; nil: they are not counted
+	whenHandled  func()       // runs when the handlers have returned; nil: nothing does
+}
 
 // handled gives back the bytes of the body, and the places of the requests. It runs once, when
 // all handlers have returned. The Peer that has taken in the payload calls it, or else post.
