@@ -1228,7 +1228,7 @@ func TestWhatIsLost(t *testing.T) {
 			synctest.Wait()
 		}
 		hangUp()
-		for id, isKept := range map[string]bool{"a/-1": false, "a/0": false, "a/5": false, "a/6": true, "a/10": true, "a/11": false} {
+		for id, isKept := range map[string]bool{"a/-1": false, "a/-7": false, "a/07": false, "b/7": false, "7": false, "a/0": false, "a/5": false, "a/6": true, "a/10": true, "a/11": false} {
 			if _, err := s.numberOf(id); (err == nil) != isKept {
 				t.Error(id, err)
 			}

@@ -193,7 +193,7 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 //	unread    ──► followed   attach     only the standalone stream, which begins unread: a GET comes
 //
 // Beside its state, a stream may have ended: no event is added any more, but those that are there
-// can still be read. And it may be forgotten, which means that it keeps nothing any more.
+// can still be read. And it may be forgotten: no client can continue it, so it keeps nothing.
 //
 // The id of an event is that of its stream, a slash, and its number. The number 0 stands for
 // the beginning of the stream. A client may continue after any event if all later events are
@@ -475,7 +475,7 @@ func (s *Stream) isResumable() bool {
 func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from := max(s.buffer.written, s.buffer.first()-1) // begin at the oldest event that is still there
+	from := max(s.buffer.written, s.buffer.first()-1) // or begin at the oldest event that is still there
 	if s.follower != nil {
 		from = s.follower.taken // the other one still writes what it has taken
 	}
