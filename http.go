@@ -72,7 +72,7 @@ package main
 //	in the modern era             the stream of a subscriptions/listen
 //	legacy, without a session     it is dropped
 //
-// On a first reading, read to the banner "The header of legacy requests": 614 lines. The head of
+// On a first reading, read to the banner "The header of legacy requests": 615 lines. The head of
 // sse.go has the words, such as response and handler. On a second reading, the client begins at
 // "What can become of a POST". testdata/fourth is a whole client in 560 lines.
 //
@@ -257,7 +257,8 @@ type incoming struct {
 	stream      *Stream  // of the response
 	opened      bool     // initialize has opened the session
 	fault       *Error   // in the last answer, once the stream has ended; nil: that is a result
-	takenByPost          // what handled gives back
+
+	takenByPost // what handled gives back: see "What a POST takes, until it is handled"
 }
 
 // post reads a payload, and answers it.
