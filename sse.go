@@ -2701,8 +2701,7 @@ func (s *Stream) mustWait(e sentEvent) bool {
 	if s.state == fresh && e.isAnswer() { // it may still go out as JSON
 		return false
 	}
-	inUse := s.buffer.inUse
-	return s.state != left && inUse > 0 && inUse+e.size() > maxUnwritten
+	return s.state != left && s.buffer.inUse > 0 && s.buffer.inUse+e.size() > maxUnwritten
 }
 
 // first returns the number of the oldest event that the buffer has.
