@@ -55,9 +55,10 @@ package main
 //     stream, and if Sessions.Keep allows it. Otherwise the answer is dropped.
 //   - Without a session, and in the modern era, the handler is cancelled: its context ends. Its
 //     answer is dropped.
-//   - Our client, after the first byte of the response, continues the stream with a GET, if it is
-//     in a session. Otherwise, or if that fails, the call fails with ErrInterrupted.
-//   - Our client, before it, fails with the error of net/http. Nobody knows whether the call has run.
+//   - Our client continues the stream with a GET, if it has read an event id, and the revision has
+//     that. Otherwise, or if it fails, the call fails with ErrInterrupted.
+//   - If no byte of the response has come, the call fails with the error of net/http. Nobody knows
+//     whether it has run.
 //
 // Where the server sends a message that is not an answer, if it belongs to a request:
 //
@@ -72,7 +73,7 @@ package main
 //	in the modern era             the stream of a subscriptions/listen
 //	legacy, without a session     it is dropped
 //
-// On a first reading, read to the banner "The header of legacy requests": 615 lines. The head of
+// On a first reading, read to the banner "The header of legacy requests": 616 lines. The head of
 // sse.go has the words, such as response and handler. On a second reading, the client begins at
 // "What can become of a POST". testdata/fourth is a whole client in 560 lines.
 //
@@ -111,7 +112,7 @@ import (
 //	in.refuse, in.reject                 answer with a status and a JSON-RPC error
 //	in.acknowledge                       answers with 202 what has no request, if it can be used
 //	count, handled, handledIfRefused     take what a POST needs, such as places, and give it back
-//	untilHandled                         lets Close end the contexts of a Peer that is in no session
+//	untilHandled                         lets Close end the contexts of a Peer that the table of sessions does not have, or not yet
 //	status                               the status of a response in JSON
 //
 // In sse.go:
@@ -203,20 +204,20 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer group.Done()
-	hasSessions := h.Sessions != nil && len(h.legacy) > 0 && !revision(r.Header.Get("Mcp-Protocol-Version")).Modern
+	mayUseSession := h.Sessions != nil && len(h.legacy) > 0 && !revision(r.Header.Get("Mcp-Protocol-Version")).Modern
 	switch {
 	case r.Method == http.MethodPost:
 		h.post(w, r, principal)
-	case hasSessions && r.Method == http.MethodGet:
+	case mayUseSession && r.Method == http.MethodGet:
 		h.get(w, r, principal)
-	case hasSessions && r.Method == http.MethodDelete:
+	case mayUseSession && r.Method == http.MethodDelete:
 		h.delete(w, r, principal)
 	default:
 		// 2026-07-28
 		// basic/transports/streamable-http#earlier-streamable-http-revisions:
 		// "respond with 405 Method Not Allowed"
 		w.Header().Set("Allow", "POST")
-		if hasSessions {
+		if mayUseSession {
 			w.Header().Set("Allow", "GET, POST, DELETE")
 		}
 		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, "Method not allowed")
@@ -239,7 +240,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //	  - a second has passed
 //	  - the client has gone
 //	6 beginResponse decides, under the lock of the Stream:
-//	  - the client has gone: nothing is written
+//	  - the client has gone, and the handlers run or there is no session: nothing is written
 //	  - the handlers have returned, and there are only answers: JSON
 //	  - else: the response follows the Stream
 type incoming struct {
@@ -288,8 +289,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //	 2 has more than one MCP-Protocol-Version                   400
 //	 3 names a modern version, and one is offered               modern
 //	 4 names no version, and no legacy one is offered           modern, which says what is missing
-//	 5 names a modern version, and none is offered              400
-//	   … but is an initialize whose header alone names it       counts as legacy: see 9 and 10
+//	 5 names a modern version, and none is offered              400; but an initialize that names it in its header alone is legacy
 //	 6 names another version in _meta than in its header        400
 //	 7 names a version in _meta that is not offered             400
 //	 8 is legacy, and no legacy version is offered              400
@@ -418,7 +418,8 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	if !ok {
 		return // it has answered
 	}
-	// 3. The Peer notes the requests, and handles all else. When all is handled, it calls handled.
+	// 3. The Peer notes the requests, and takes in notifications and responses to our calls. After
+	// the last handler it calls handled, which gives back what count has taken.
 	in.isDispatched = true
 	replies := p.dispatch(ctx, h, in.payload, base)
 	if replies == nil {

@@ -38,11 +38,11 @@ package main
 //	request       a message that must be answered; most often one of the peer
 //	response      a result or an error, with the id of its request
 //	answer        the response to a request, or all responses to a batch
-//	handler       one run of Handler.Handle: the handler of a request is the run that answers it
+//	handler       what serves a request: a Handler, or a function that it calls
 //	refusal       the error response to a message that no Handler gets
 //	notification  a message that is never answered
 //	belongs to    what a handler sends with Exchange.Notify or Exchange.Call belongs to the request of this Exchange
-//	in flight     a request is in flight from the time it has come until its response is written
+//	in flight     a request is in flight from the time it has come until its handler has returned
 //	exclusive     a request is exclusive if nothing more is read before it is answered: in MCP, initialize
 //	cancel        to end the context of a request, because its sender does not want the response
 //
@@ -57,7 +57,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
 // call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "More about messages": 676 lines. These lines follow a message from its
+// to the banner "More about messages": 679 lines. These lines follow a message from its
 // text to the Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
@@ -158,8 +158,8 @@ type Error struct {
 type Payload struct {
 	Messages []*Message
 	Batch    bool
-	// Lost says why the transport has dropped messages whose ids it does not know. All our
-	// calls fail with this error: a response to one may be lost. nil: none was dropped.
+	// Lost says why the transport has dropped messages; nil: it has dropped none. It does not
+	// know their ids. One may have been the response to any call, so all our calls fail with Lost.
 	Lost   error
 	Report error // what the transport says about itself, which is logged; nil: nothing
 
@@ -228,7 +228,8 @@ func (m *Message) append(b []byte) []byte {
 
 // Handler answers requests, and takes in notifications.
 //
-// For a request, Handle returns a result that encodes to a JSON object, or an error. An
+// For a request, Handle returns a result that encodes to a JSON object, or an error. A nil
+// result is {}. An
 // *Error is sent as it is, also one that the error wraps. The text of any other error becomes
 // the message of a CodeInternalError, so it must not contain secrets. For a notification,
 // nothing is sent. An error is logged.
@@ -238,7 +239,8 @@ func (m *Message) append(b []byte) []byte {
 // Several requests are handled at the same time, over every transport. So a Handler that
 // changes what others use needs a mutex.
 //
-// HandlerFunc says what a Handler of notifications must not do, and what a panic does.
+// The reader waits while a notification is handled, so that must be quick, and must not call the
+// peer. HandlerFunc says more about that, and what a panic does.
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
@@ -250,8 +252,8 @@ type Handler interface {
 // needs a request uses a Pipe.
 type Exchange struct {
 	Request *Message
-	// Peer is the sender of the request, for messages that do not belong to the request. It
-	// is nil for requests that stand alone. Then Notify and Call of this Peer return
+	// Peer is the sender of the request, for messages that do not belong to the request. nil:
+	// the request stands alone. Notify and Call may be called on nil, and then return
 	// ErrNoServerRequests. Do not use Peer as the key of a map: all modern clients have nil.
 	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has authenticated
@@ -263,7 +265,7 @@ type Exchange struct {
 	// client has hung up. A handler that takes long should return its result then.
 	Ending <-chan struct{}
 
-	owner        *Peer   // the Peer with the request in its table, also if Peer is nil
+	owner        *Peer   // the Peer that serves the request; a request that stands alone has one, too, which its handler does not see
 	state        *served // of a request: its record in that table; nil for a notification
 	exclusive    bool    // nothing more is read before this request is answered; beginRequest sets it
 	cannotCall   bool    // Call returns ErrNoServerRequests, also if there is a Peer
@@ -362,8 +364,8 @@ type loop struct {
 
 const handOverAfter = time.Millisecond // when a request takes longer, another reader starts
 
-// start starts the first reader. When the context of the conversation ends, calls
-// fail at once: it may take a while until Read returns.
+// start starts the first reader. Because it may take a while until Read returns, calls fail as
+// soon as the context of the conversation ends.
 func (l *loop) start() {
 	context.AfterFunc(l.peer.ctx, func() {
 		l.peer.refuseCalls(closedBecause(context.Cause(l.peer.ctx)))
@@ -399,11 +401,12 @@ func (l *loop) takeIn(in Payload) (readOn bool) {
 	switch {
 	case r == nil:
 		return true
-	case r.exclusive, len(r.requests) == 0 && !l.peer.weAreClient:
-		// An exclusive request is answered before anything else is read. A server also writes
-		// refusals before it reads on. If the client does not read them, the server stops
-		// reading, and so the client cannot send more. A client reads on, because the response
-		// to a call of its own may come next.
+	case r.exclusive: // nothing else is read before it is answered
+		l.answer(r)
+		return true
+	case len(r.requests) == 0 && !l.peer.weAreClient:
+		// A server writes refusals before it reads on: a client that does not read them cannot
+		// send more. A client reads on, because the response to a call of its own may come next.
 		l.answer(r)
 		return true
 	}
@@ -428,8 +431,8 @@ func (l *loop) answer(r *responder) {
 	r.serve(func(m *Message) { array.Messages = append(array.Messages, l.counted(m)) })
 }
 
-// write writes an answer, even when all contexts have ended. The method counted has counted
-// its bytes; endWrite gives them back. If a server cannot write, the conversation is over. A
+// write writes an answer, even when all contexts have ended. counted has counted its bytes, and
+// endWrite gives them back: see "Bounds and protection". If a server cannot write, the conversation is over. A
 // client continues: if its connection is lost, its Read fails as well.
 func (l *loop) write(out Payload) {
 	defer l.peer.endWrite(out)
@@ -482,7 +485,7 @@ type Peer struct {
 func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *responder {
 	base.owner = p
 	r := &responder{peer: p, handler: h, done: in.done}
-	asArray, refused := p.protocol.beginPayload(in, &base)
+	asArray, refused := p.protocol.beginPayload(in, &base) // is the answer an array? why is the payload not taken?
 	if refused != "" {
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
 	}

@@ -96,7 +96,7 @@ func newDemo() *demo {
 	}
 	d.OfferLogging()    // count sends log messages
 	d.AnnounceChanges() // clients are told of new and changed notes
-	// addTool calls AddTool, and adds one key to the _meta of each result.
+	// addTool calls AddTool, and adds a key of our own to _meta if the result is a text.
 	addTool(d, weatherTool, d.getWeather) // it has a section of its own, after the notes
 	addTool(d, echoTool, d.echo)
 	addTool(d, countTool, d.count)

@@ -31,7 +31,7 @@ package main
 //	    modern: check _meta, run the handler,           no:  an attempt in the background dials and
 //	            complete the result                          negotiates; all callers wait for it
 //	    legacy: initialize, or run the handler          yes: Peer.Call, in the modern era with _meta
-//	  AddTool, AddResource …: add methods                 the result asks: Handlers answer, and Call asks again
+//	  AddTool, AddResource …: add methods                 a result with questions: Handlers answer, and Call sends the request again
 //
 // The file has five parts: the wire, the server, the client, what both ends share, and
 // bounds and protection. The part about the server also has the messages about what it offers.
@@ -133,8 +133,8 @@ type Revision struct {
 }
 
 // Revisions are all versions of the protocol, in the order in which a client tries
-// them: the modern ones first, and in each era the newest first. In a row, each line of
-// fields has what came with one version.
+// them: the modern ones first, and in each era the newest first. In a row, the first line is
+// about this version, and each further line has what came with an older one.
 //
 // To add a revision, insert a row at its place in this order, in this file or from an init
 // function of your own. A modern revision has no batches, whatever its row says. If you change
@@ -291,11 +291,10 @@ type Server struct {
 	// Info is what clients are told about this server. MCP requires a Name and a
 	// Version. The Server does not check that they are there.
 	Info Implementation
-	// Capabilities can stay nil. Then the Server declares what it has a handler for when the
-	// first request comes: after AddTool the capability tools, for example, and after
-	// AnnounceChanges that with listChanged. An entry here replaces the whole entry of that name.
-	// If a capability is declared and nothing was added, its lists are empty. If Capabilities
-	// cannot be encoded, each request gets an error that says so.
+	// Capabilities override what the Server declares; nil: it declares what was added before the
+	// first request. AddTool gives tools, for example, and AnnounceChanges adds listChanged. An
+	// entry here replaces the whole entry of that name. If a capability is declared and nothing was
+	// added, its lists are empty. If Capabilities cannot be encoded, each request gets an error.
 	Capabilities map[string]any
 	Instructions string   // for the client's model; "": none
 	Versions     []string // versions to offer, newest first; empty: all

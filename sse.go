@@ -20,7 +20,7 @@ package main
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 519 lines.
+// HTTP clients": 523 lines.
 //
 // To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
@@ -45,8 +45,8 @@ package main
 // The words of this file and of http.go:
 //
 //	response   the HTTP response, and not the JSON-RPC response that is in it
-//	handler    what serves a request: a Handler, or a function of a Server. StreamableHandler and
-//	           SSEHandler are not meant: they are an http.Handler each
+//	handler    as in jsonrpc.go: what serves a request; not StreamableHandler and SSEHandler, which are
+//	           http.Handlers
 //	answer     as in jsonrpc.go: what an HTTP response carries to answer a request or a batch
 //	stream     a sequence of events with numbers; one response carries it, and after a cut the next one
 //	buffer     the events that a stream has: those that are not written, and the newest of the others
@@ -173,8 +173,8 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 // the response that carries the stream at this time. The life of an event:
 //
 //	push         A sender adds the event to the buffer. It gets the next number; the first one is 1.
-//	nextEvents   The follower takes the event. The number that it has taken is now that of the event.
-//	write        The follower writes the event. It counts as written when the follower takes again.
+//	nextEvents   The follower takes the event. follower.taken becomes its number.
+//	write        The follower writes the event. Its next call of nextEvents says that this is done.
 //	settle       The buffer keeps what is written, if the client may come back, or drops it.
 //	detach       The response is over. Events that are not written wait for the next response.
 //	attach       The next response follows the stream. It begins after an event that the client names.
@@ -197,7 +197,7 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 //
 // The id of an event is that of its stream, a slash, and its number. The number 0 stands for
 // the beginning of the stream. A client may continue after any event if all later events are
-// still kept. Progress that is dropped does not count, because the answer makes it unnecessary.
+// still kept. Dropped progress is no gap, because the answer makes it unnecessary.
 type Stream struct {
 	id        string        // "": no client can continue it, or not yet
 	eventType string        // of its events; "": message, which need not be written
@@ -210,7 +210,7 @@ type Stream struct {
 	state       streamState
 	buffer      eventBuffer
 	follower    *follower     // nil: nobody follows
-	farewell    []byte        // set by disconnect: the event with retry, after which the response ends and the stream goes on; nil: nobody has disconnected
+	farewell    []byte        // the event after which the response ends, and the stream does not; disconnect sets it; nil: there is none
 	endTime     time.Time     // zero: it has not ended
 	isForgotten bool          // nobody can continue it any more
 	changed     chan struct{} // closed by signal; nil: nobody waits
@@ -232,7 +232,11 @@ const (
 //	1/4   1/5   1/6   1/7   1/8   1/9       |  1/10   1/11   1/12  <── push
 //	                              │            │             │
 //	                              buffer.written             buffer.last
-//	                                           follower.taken, while 1/10 is written
+//	                                           follower.taken, while 1/10 is being written
+//
+// add puts an event behind the last one. after gives a follower the events after the one that it
+// has taken, as many as one write may have. settle keeps those that are written, or drops them, the
+// oldest first. hasAllAfter says whether a client may continue after a number.
 
 // ---- Sending on a stream ----
 
@@ -272,7 +276,7 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	if s.state == left { // nobody writes the event before the client comes back
 		s.settle()
 	}
-	if s.state == followed || !e.isAnswer() { // an answer in the state fresh wakes nobody: beginResponse decides when the stream has ended
+	if s.state == followed || !e.isAnswer() { // an answer in the state fresh wakes nobody: end follows it, and does that
 		s.signal()
 	}
 	return nil, nil
@@ -316,7 +320,7 @@ type follower struct {
 	w       http.ResponseWriter // of the response
 	opening []byte              // what the response begins with
 	taken   int64               // number of the last event that it has taken
-	batch   []sentEvent         // the events that it has taken and now writes; the last one has the number taken
+	batch   []sentEvent         // the events that it has taken and is writing; the last one has the number taken
 }
 
 // written returns the number of the last event before the batch: all events up to this one are
@@ -470,8 +474,8 @@ func (s *Stream) isResumable() bool {
 // attach lets a new response follow the stream. If another one follows, the new one takes its
 // place. after is the id of the last event that the client has got. If the client may not
 // continue after this event, attach returns an error. If after is "", the response begins after
-// the last event that an earlier response has written, or has taken to write. The caller must then
-// call serveFollower, because nothing else detaches the follower.
+// the last event that an earlier response has taken. The caller must then call serveFollower,
+// because nothing else detaches the follower.
 func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -68,8 +68,8 @@ import (
 //
 // A line may have up to maxLine bytes without its line end; 0: 4 MiB. A longer line is read
 // to its end, and thrown away. Then a request gets an error, and a call fails. closeStream is
-// called once: by Close, or after w has failed. If it can, it should make a Read of r and a
-// Write to w return. On standard input it cannot.
+// called once: by Close, or after w has failed. It should end a Read of r and a Write to w that
+// wait. For standard input that is impossible.
 func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
 	return &lineConn{
 		r:         bufio.NewReaderSize(r, 64<<10),

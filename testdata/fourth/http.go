@@ -255,7 +255,7 @@ func readEvent(lines *bufio.Scanner) (e event, err error) {
 			}
 			e.data = append(e.data, value...)
 		case "retry":
-			if ms, err := strconv.ParseUint(value, 10, 16); err == nil { // more than a minute is not waited for
+			if ms, err := strconv.ParseUint(value, 10, 16); err == nil { // a pause of more than a minute is ignored
 				e.retry = time.Duration(ms) * time.Millisecond
 			}
 		}

@@ -38,7 +38,7 @@ const (
 	maxRounds = 10 // how often a modern server may ask for input in one call
 )
 
-var patience = 5 * time.Second // how long the client waits for the answer to server/discover, and to DELETE
+var patience = 5 * time.Second // how long the client waits for each answer before the call, and for that to DELETE
 
 func main() {
 	answer := flag.String("answer", "", "what the user answers if the tool asks, a `JSON` object; without it nobody can be asked")

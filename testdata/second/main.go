@@ -207,7 +207,7 @@ type session struct {
 func (srv *server) initialize(w http.ResponseWriter, m message) {
 	var params struct {
 		Capabilities struct {
-			Elicitation *struct{ Form, URL *struct{} } `json:"elicitation"` // neither of the two: a form
+			Elicitation *struct{ Form, URL *struct{} } `json:"elicitation"` // {} means a form
 		} `json:"capabilities"`
 	}
 	if err := json.Unmarshal(m.Params, &params); err != nil {
@@ -297,7 +297,7 @@ type call struct {
 	session *session
 	request message
 	stream  *stream // what the server sends about the call
-	reader  int     // the number of the response to the POST: it is the first one whose turn it is to read the stream
+	reader  int     // responses have numbers, because one at a time reads a stream; this is that of the POST
 }
 
 // serve begins a call on a goroutine of its own. Then it writes what the call sends.
@@ -510,8 +510,8 @@ func (c *call) respond(w http.ResponseWriter, r *http.Request) {
 }
 
 // get opens a stream. If the client names an event, it was cut off, and gets what follows
-// that event. Otherwise it gets what belongs to no call. The first GET begins with what comes
-// from now on, and a later one where the one before it has stopped.
+// that event. Otherwise it gets what belongs to no call. The first GET gets what is sent after
+// it. A later GET continues after the last message that an earlier one has taken.
 func (s *session) get(w http.ResponseWriter, r *http.Request) {
 	lastID := r.Header.Get("Last-Event-ID")
 	s.mu.Lock()

@@ -74,7 +74,7 @@ type params struct {
 // capabilities are what the client can do.
 type capabilities struct {
 	Elicitation *struct { // nil: its user cannot be asked
-		Form, URL *struct{} // neither of them: a form
+		Form, URL *struct{} // {} means a form
 	} `json:"elicitation"`
 }
 
@@ -190,7 +190,7 @@ func (m *request) check(header http.Header) *rpcError {
 	}
 	versions := object{"supported": []string{revision}}
 	switch {
-	case meta.Version == "" || meta.Capabilities == nil:
+	case meta.Version == "" || meta.Version == revision && meta.Capabilities == nil:
 		return &rpcError{invalidParams, "_meta must have protocolVersion and clientCapabilities", versions}
 	case meta.Version != revision:
 		versions["requested"] = meta.Version
