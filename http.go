@@ -55,8 +55,9 @@ package main
 //     stream, and if Sessions.Keep allows it. Otherwise the answer is dropped.
 //   - Without a session, and in the modern era, the handler is cancelled: its context ends. Its
 //     answer is dropped.
-//   - Our client continues the stream with a GET, if it has read an event id, and the revision has
-//     that. Otherwise, or if it fails, the call fails with ErrInterrupted.
+//   - Our client continues the stream with a GET, if it has read an event id, and if streams can be
+//     continued in that revision. If they cannot, or if the GET fails, the call fails with
+//     ErrInterrupted.
 //   - If no byte of the response has come, the call fails with the error of net/http. Nobody knows
 //     whether it has run.
 //
@@ -69,13 +70,13 @@ package main
 // And if it belongs to none:
 //
 //	in a session                  the standalone stream. Without a GET the message is dropped. After
-//	                              a cut it is kept, if events have ids and one could have been sent
+//	                              a cut it is kept, if the client can have read an event id
 //	in the modern era             the stream of a subscriptions/listen
 //	legacy, without a session     it is dropped
 //
-// On a first reading, read to the banner "The header of legacy requests": 616 lines. The head of
+// On a first reading, read to the banner "The header of legacy requests": 619 lines. The head of
 // sse.go has the words, such as response and handler. On a second reading, the client begins at
-// "What can become of a POST". testdata/fourth is a whole client in 560 lines.
+// the banner "The client". testdata/fourth is a whole client in 570 lines.
 //
 // Source: 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http;
 // 2026-07-28 basic/transports/streamable-http. Copy this file with jsonrpc.go,
@@ -110,7 +111,7 @@ import (
 //	sessionless                          dispatches a legacy payload if there are no sessions
 //	openSession                          the Handler of initialize: the session opens when that succeeds
 //	in.refuse, in.reject                 answer with a status and a JSON-RPC error
-//	in.acknowledge                       answers with 202 what has no request, if it can be used
+//	in.acknowledge                       answers a payload without requests: with 202, if it can be used
 //	count, handled, handledIfRefused     take what a POST needs, such as places, and give it back
 //	untilHandled                         lets Close end the contexts of a Peer that the table of sessions does not have, or not yet
 //	status                               the status of a response in JSON
@@ -156,8 +157,8 @@ const decideAfter = time.Second // how long a response waits for the answer befo
 // server. If it has neither, like that of http.TimeoutHandler, there are no streams: a call is
 // answered without its progress, and a GET is refused. The log warns once of each.
 //
-// net/http notices that a client has closed its connection only if the client has sent
-// nothing after its request.
+// If a client sends more bytes after its request, net/http does not notice when the client closes
+// the connection.
 type StreamableHandler struct {
 	Handler Handler // required: a *Server, or a Handler that calls one; nil: ServeHTTP panics
 	// Sessions is the table of sessions of the legacy era. If it is nil, there are
@@ -257,7 +258,7 @@ type incoming struct {
 	session     *Session // nil: there is none, so a client that leaves cancels its requests
 	stream      *Stream  // of the response
 	opened      bool     // initialize has opened the session
-	fault       *Error   // in the last answer, once the stream has ended; nil: that is a result
+	fault       *Error   // valid once the stream has ended: the error in the last answer; nil: that is a result
 
 	takenByPost // what handled gives back: see "What a POST takes, until it is handled"
 }
@@ -289,7 +290,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //	 2 has more than one MCP-Protocol-Version                   400
 //	 3 names a modern version, and one is offered               modern
 //	 4 names no version, and no legacy one is offered           modern, which says what is missing
-//	 5 names a modern version, and none is offered              400; but an initialize that names it in its header alone is legacy
+//	 5 names a modern version, and none is offered              400, but not an initialize that names it in its header alone
 //	 6 names another version in _meta than in its header        400
 //	 7 names a version in _meta that is not offered             400
 //	 8 is legacy, and no legacy version is offered              400
@@ -493,19 +494,20 @@ func (in *incoming) respond() {
 //
 //	  the handlers run, and
 //	1   the client has gone                                      nothing is written, and nothing is kept
-//	2   it may be a stream, and a message precedes the answer    a stream
+//	2   it may be a stream, and more than answers is there       a stream
 //	3   it may be a stream, and a second has passed              a stream
 //	4   anything else                                            it is not decided yet
 //	  the handlers have returned, and
 //	5   the client has gone, and there is no session             nothing is written
 //	6   it may not be a stream                                   JSON
 //	7   only answers are there, and the status is not 200        JSON
-//	8   only answers are there, and the client accepts JSON      JSON, if there is an answer at all
+//	8   only answers, at least one, and it accepts JSON          JSON
 //	9   anything else                                            a stream
 //
-// There is no answer if all requests were cancelled. In line 9, the client of a session may have
-// gone: if more than answers is there, the stream is kept for it. All is decided under one lock,
-// because the handlers may send at the same time.
+// More than answers is there if another message was sent, or after Disconnect. If all requests were
+// cancelled, there is no answer, and line 9 makes an empty stream. In line 9, the client of a session
+// may have gone: if more than answers is there, the stream is kept for it. All is decided under one
+// lock, because the handlers may send at the same time.
 func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan struct{}) {
 	s := in.stream
 	s.mu.Lock()
@@ -529,8 +531,8 @@ func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan str
 }
 
 // beginStream lets the response follow the stream, and returns the function that writes it.
-// isOver: only answers are there, and no more will come. The client accepts no JSON, so it gets
-// them as a stream. Like JSON, they are not kept. The caller holds the mutex of the stream.
+// isOver: only answers are there, and no more will come: the client accepts no JSON, or there is no
+// answer. Like JSON, they are not kept. The caller holds the mutex of the stream.
 func (in *incoming) beginStream(isOver bool) (write func()) {
 	s := in.stream
 	switch {
@@ -595,7 +597,8 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 	}
 	defer s.release()
 	if !accepts(r.Header["Accept"], "text/event-stream") {
-		// The client "MUST include" that. A 405 would say that there is no stream.
+		// 2025-11-25: the client "MUST include" text/event-stream in Accept. A 405 would say that
+		// there is no stream.
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
 		return
 	}

@@ -229,10 +229,9 @@ func (m *Message) append(b []byte) []byte {
 // Handler answers requests, and takes in notifications.
 //
 // For a request, Handle returns a result that encodes to a JSON object, or an error. A nil
-// result is {}. An
-// *Error is sent as it is, also one that the error wraps. The text of any other error becomes
-// the message of a CodeInternalError, so it must not contain secrets. For a notification,
-// nothing is sent. An error is logged.
+// result is {}. An *Error is sent as it is, also one that the error wraps. The text of any other
+// error becomes the message of a CodeInternalError, so it must not contain secrets. For a
+// notification, nothing is sent. An error is logged.
 //
 // ctx ends when the request is cancelled, or when the conversation ends.
 //
@@ -253,7 +252,7 @@ type Handler interface {
 type Exchange struct {
 	Request *Message
 	// Peer is the sender of the request, for messages that do not belong to the request. nil:
-	// the request stands alone. Notify and Call may be called on nil, and then return
+	// the request stands alone. Its methods Notify and Call may be called even then, and return
 	// ErrNoServerRequests. Do not use Peer as the key of a map: all modern clients have nil.
 	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has authenticated
@@ -266,7 +265,7 @@ type Exchange struct {
 	Ending <-chan struct{}
 
 	owner        *Peer   // the Peer that serves the request; a request that stands alone has one, too, which its handler does not see
-	state        *served // of a request: its record in that table; nil for a notification
+	state        *served // of a request: its record in Peer.serving; nil for a notification
 	exclusive    bool    // nothing more is read before this request is answered; beginRequest sets it
 	cannotCall   bool    // Call returns ErrNoServerRequests, also if there is a Peer
 	send         sender  // sends what belongs to the request
@@ -364,8 +363,8 @@ type loop struct {
 
 const handOverAfter = time.Millisecond // when a request takes longer, another reader starts
 
-// start starts the first reader. Because it may take a while until Read returns, calls fail as
-// soon as the context of the conversation ends.
+// start starts the first reader. When the context of the conversation ends, the calls that wait
+// fail at once, and the Conn is closed: Read may return only later.
 func (l *loop) start() {
 	context.AfterFunc(l.peer.ctx, func() {
 		l.peer.refuseCalls(closedBecause(context.Cause(l.peer.ctx)))
@@ -406,7 +405,8 @@ func (l *loop) takeIn(in Payload) (readOn bool) {
 		return true
 	case len(r.requests) == 0 && !l.peer.weAreClient:
 		// A server writes refusals before it reads on: a client that does not read them cannot
-		// send more. A client reads on, because the response to a call of its own may come next.
+		// send more. A client lets another reader start, because the response to a call of its own
+		// may come next.
 		l.answer(r)
 		return true
 	}
@@ -466,15 +466,15 @@ type Peer struct {
 	working sync.WaitGroup // readers that serve what they have read
 	sends   sync.WaitGroup // goroutines of goSend
 
-	mu       sync.Mutex          // guards the fields below
-	lastID   int64               // of our calls
-	calls    map[ID]*pendingCall // our calls; nil: none
-	serving  map[ID]*served      // its requests; nil: none, because an idle session is to be small
-	callErr  error               // why no more calls can be made; nil: they can
-	onEnd    func()              // runs when the conversation has ended, perhaps more than once; nil: nothing does
-	inFlight int                 // for isBusy: requests and refusals whose responses are not yet written
-	held     int                 // for isBusy: bytes of the payloads that readers are serving
-	unread   int                 // for counted: bytes of the results that are not written yet
+	mu         sync.Mutex          // guards the fields below
+	lastID     int64               // of our calls
+	calls      map[ID]*pendingCall // our calls; nil: none
+	serving    map[ID]*served      // its requests; nil: none, because an idle session is to be small
+	callErr    error               // why no more calls can be made; nil: they can
+	onEnd      func()              // runs when the conversation has ended, perhaps more than once; nil: nothing does
+	unanswered int                 // for isBusy: requests and refusals whose responses are not yet written
+	held       int                 // for isBusy: bytes of the payloads that readers are serving
+	unread     int                 // for counted: bytes of the results that are not written yet
 }
 
 // dispatch takes in a payload. It hands responses to the calls that wait for them, and
@@ -485,7 +485,7 @@ type Peer struct {
 func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *responder {
 	base.owner = p
 	r := &responder{peer: p, handler: h, done: in.done}
-	asArray, refused := p.protocol.beginPayload(in, &base) // is the answer an array? why is the payload not taken?
+	asArray, refused := p.protocol.beginPayload(in, &base) // asArray: the responses form one array; refused: why the payload is not taken, "" if it is
 	if refused != "" {
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
 	}
@@ -631,8 +631,8 @@ func (r *responder) endRequest(s *served, response *Message, write func(*Message
 
 // ---- Our calls ----
 
-// call sends a request, and waits for the response: see Call. A request that belongs to an
-// Exchange has another send than one that belongs to none.
+// call sends a request, and waits for the response: see Call. send is that of the Exchange to
+// which the request belongs; if it belongs to none, that of the Peer.
 func (p *Peer) call(ctx context.Context, send sender, method string, params, result any) error {
 	m, err := NewRequest(ID{}, method, params)
 	if err != nil {
@@ -653,9 +653,9 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 		case <-ctx.Done():
 		}
 	}
-	// Here the request was not sent, or ctx has ended. If another goroutine has removed the
-	// call at the same time, that goroutine puts the response, or the reason of the failure,
-	// into c.response.
+	// Here the request was not sent, or ctx has ended. Who takes the call out of the table settles
+	// it. If another goroutine did, the response, or the reason of the failure, is in c.response,
+	// or will be soon.
 	if p.removeCall(m.ID) == nil {
 		return (<-c.response).store(result)
 	}
@@ -1692,18 +1692,18 @@ func (p *Peer) refuse(r *responder, in Payload, m *Message) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.weAreClient && p.inFlight >= 2*maxInFlight {
+	if p.weAreClient && p.unanswered >= 2*maxInFlight {
 		p.log.Warn("dropped what is not served", "reason", brief(m.Error.Message))
 		return
 	}
-	p.inFlight++
+	p.unanswered++
 	r.refusals = append(r.refusals, m)
 }
 
 // isBusy reports whether no more requests of a payload can be served. A payload that is alone
 // may have any size. The caller holds mu.
 func (p *Peer) isBusy(in Payload) bool {
-	return p.inFlight >= maxInFlight || p.held > max(maxHeld, len(in.raw))
+	return p.unanswered >= maxInFlight || p.held > max(maxHeld, len(in.raw))
 }
 
 // enterRequest puts a request into the table. The caller holds mu.
@@ -1714,7 +1714,7 @@ func (p *Peer) enterRequest(ctx context.Context, x *Exchange) {
 		p.serving = map[ID]*served{}
 	}
 	x.state, p.serving[s.id] = s, s
-	p.inFlight++
+	p.unanswered++
 	if p.ctx.Err() != nil { // endContexts did not find the request in the table
 		s.cancel()
 	}
@@ -1759,7 +1759,7 @@ func (r *responder) endUnserved(write func(*Message)) {
 // number of responses.
 func (r *responder) release() {
 	r.peer.mu.Lock()
-	r.peer.inFlight -= len(r.refusals) + len(r.requests)
+	r.peer.unanswered -= len(r.refusals) + len(r.requests)
 	r.peer.mu.Unlock()
 	if r.done != nil {
 		r.done()

@@ -73,7 +73,7 @@ package main
 // refuses": 547 lines. AddTool is at "What a Server offers", and a picture of InputRequired at
 // "Questions to the user, in either era". To read the client, begin at the banner "The client",
 // and go on with Client.negotiate, Client.discover and Client.initialize. The small client in
-// testdata/fourth does the same in 560 lines.
+// testdata/fourth does the same in 570 lines.
 //
 // Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
 // 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip

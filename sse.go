@@ -20,14 +20,14 @@ package main
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 523 lines.
+// HTTP clients": 528 lines.
 //
 // To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
 // How a message of the server reaches its client, in both transports:
 //
 //	goroutine of the handlers                      goroutine of ServeHTTP
-//	Handler ──► Stream.push ──► the buffer ──────► follower: a position in the events
+//	Handler ──► Stream.push ──► the buffer ──────► follower
 //	            waits while 8 KiB are unwritten    take, write, take, …
 //	                            │
 //	                            └ the newest are kept, for a GET with Last-Event-ID
@@ -47,10 +47,11 @@ package main
 //	response   the HTTP response, and not the JSON-RPC response that is in it
 //	handler    as in jsonrpc.go: what serves a request; not StreamableHandler and SSEHandler, which are
 //	           http.Handlers
-//	answer     as in jsonrpc.go: what an HTTP response carries to answer a request or a batch
+//	answer     as in jsonrpc.go: what an HTTP response carries to answer a request or a batch; on a
+//	           Stream, each response to a request of a batch is an answer
 //	stream     a sequence of events with numbers; one response carries it, and after a cut the next one
 //	buffer     the events that a stream has: those that are not written, and the newest of the others
-//	follower   the response that carries a stream at this time
+//	follower   a response that writes the events of a stream, and its position in them
 //	kept       a client that comes back can still get it
 //	in use     its bytes are counted: a body, or an event that is not written
 //	place      the right to run one request
@@ -170,7 +171,7 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 // ---- Streams ----
 
 // Stream is a sequence of events, such as those of the response to one POST. A follower is
-// the response that carries the stream at this time. The life of an event:
+// a response that writes them. The life of an event:
 //
 //	push         A sender adds the event to the buffer. It gets the next number; the first one is 1.
 //	nextEvents   The follower takes the event. follower.taken becomes its number.
@@ -210,7 +211,7 @@ type Stream struct {
 	state       streamState
 	buffer      eventBuffer
 	follower    *follower     // nil: nobody follows
-	farewell    []byte        // the event after which the response ends, and the stream does not; disconnect sets it; nil: there is none
+	farewell    []byte        // set by disconnect: the last event of this response, while the stream goes on; nil: the response need not end
 	endTime     time.Time     // zero: it has not ended
 	isForgotten bool          // nobody can continue it any more
 	changed     chan struct{} // closed by signal; nil: nobody waits
@@ -234,7 +235,7 @@ const (
 //	                              buffer.written             buffer.last
 //	                                           follower.taken, while 1/10 is being written
 //
-// add puts an event behind the last one. after gives a follower the events after the one that it
+// add puts an event after the last one. after gives a follower the events after the one that it
 // has taken, as many as one write may have. settle keeps those that are written, or drops them, the
 // oldest first. hasAllAfter says whether a client may continue after a number.
 
@@ -245,7 +246,7 @@ var (
 	errNotKept = errors.New("no such event is kept")
 )
 
-// push adds an event. It waits until tryPush need not wait.
+// push adds an event. While there is no room, it waits, and then tries again.
 func (s *Stream) push(ctx context.Context, e sentEvent) error {
 	for {
 		changed, err := s.tryPush(e)
@@ -276,7 +277,7 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	if s.state == left { // nobody writes the event before the client comes back
 		s.settle()
 	}
-	if s.state == followed || !e.isAnswer() { // an answer in the state fresh wakes nobody: end follows it, and does that
+	if s.state == followed || !e.isAnswer() { // if no response follows, an answer need not wake anyone: more answers or end come next, and end signals
 		s.signal()
 	}
 	return nil, nil
@@ -314,7 +315,8 @@ func (s *Stream) signal() {
 
 // ---- Following a stream ----
 
-// follower is a response that follows a stream. Its goroutine is that of ServeHTTP. The mutex
+// follower is a response that writes the events of a stream, and its position in them. Its
+// goroutine is that of ServeHTTP. The mutex
 // of the stream guards taken and batch: this goroutine changes them, and others read them.
 type follower struct {
 	w       http.ResponseWriter // of the response
@@ -328,12 +330,13 @@ type follower struct {
 func (f *follower) written() int64 { return f.taken - int64(len(f.batch)) }
 
 // serveFollower is the life of a follower: it takes events, writes them, and takes again. If
-// there are none, it waits. It ends with the stream, or when another follower takes its place.
-// When the client has gone, it writes nothing more: the modern era forbids it.
+// there are none, it waits. It ends with the stream, after a farewell, when another follower takes
+// its place, when a write fails, or when the client has gone. Then it writes nothing more: the
+// modern era forbids it.
 func (s *Stream) serveFollower(f *follower, r *http.Request) {
 	defer s.detach(f)
 	f.begin()
-	defer extendDeadline(f.w, 0) // net/http writes the end of the response
+	defer extendDeadline(f.w, 0) // for the end of the response, which net/http writes after ServeHTTP
 	text := f.opening            // is written before the events
 	for isFirst := true; ; isFirst = false {
 		farewell, changed, over := s.nextEvents(f)
@@ -342,7 +345,7 @@ func (s *Stream) serveFollower(f *follower, r *http.Request) {
 		}
 		text = append(text, farewell...)
 		if isFirst && len(text)+len(f.batch) == 0 { // a proxy may hold the header back until the first byte of the body comes
-			text = []byte(":\n\n")
+			text = []byte(":\n\n") // an empty comment
 		}
 		err := s.write(text, f)
 		if err != nil || over {
@@ -432,10 +435,10 @@ func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt
 // ---- A cut, and the response that comes next ----
 
 // disconnect cuts the connection on purpose: the follower ends when it has written all events,
-// and tells the client to come back after retry. The stream goes on. Only 2025-11-25 has this,
-// elsewhere disconnect does nothing: basic/transports#sending-messages-to-the-server, "the
-// server MAY close the connection (without terminating the SSE stream) at any time" after
-// an event id has been sent.
+// and tells the client to come back after retry. The stream goes on. Only 2025-11-25 has this, in
+// basic/transports#sending-messages-to-the-server: after an event id has been sent, "the server
+// MAY close the connection (without terminating the SSE stream) at any time". In other revisions
+// disconnect does nothing.
 func (s *Stream) disconnect(retry time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -465,8 +468,9 @@ func (s *Stream) detach(f *follower) {
 	}
 }
 
-// isResumable reports whether a client may come back for what it has not read. It has to name an
-// id. The client may have read an id: the empty first event, or any event.
+// isResumable reports whether a client may come back for what it has not read. To come back it
+// names an event id. So it must have been possible to read one: that of the empty first event
+// (prime), or that of a later event.
 func (s *Stream) isResumable() bool {
 	return s.hasIDs() && (s.prime || s.buffer.last > 0) && !s.isForgotten
 }
@@ -474,12 +478,13 @@ func (s *Stream) isResumable() bool {
 // attach lets a new response follow the stream. If another one follows, the new one takes its
 // place. after is the id of the last event that the client has got. If the client may not
 // continue after this event, attach returns an error. If after is "", the response begins after
-// the last event that an earlier response has taken. The caller must then call serveFollower,
-// because nothing else detaches the follower.
+// the last event that was written. If a response still follows, it begins after the last event that
+// this one has taken. If events are missing there, it begins at the oldest one that the buffer has.
+// The caller must then call serveFollower, because nothing else detaches the follower.
 func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from := max(s.buffer.written, s.buffer.first()-1) // or begin at the oldest event that is still there
+	from := max(s.buffer.written, s.buffer.first()-1) // the last written one; or the one before the oldest that is still there
 	if s.follower != nil {
 		from = s.follower.taken // the other one still writes what it has taken
 	}
