@@ -51,8 +51,8 @@ package main
 //
 // What becomes of a call when its connection breaks:
 //
-//   - In a session, the handler continues. Its answer is kept, if the response had become a
-//     stream, and if Sessions.Keep allows it. Otherwise the answer is dropped.
+//   - In a session, the handler continues. Its answer is kept, if the response is a stream, and if
+//     Sessions.Keep allows it. Otherwise the answer is dropped.
 //   - Without a session, and in the modern era, the handler is cancelled: its context ends. Its
 //     answer is dropped.
 //   - Our client continues the stream with a GET, if it has read an event id, and if streams can be
@@ -70,11 +70,11 @@ package main
 // And if it belongs to none:
 //
 //	in a session                  the standalone stream. Without a GET the message is dropped. After
-//	                              a cut it is kept, if the client can have read an event id
+//	                              a cut it is kept, if events are kept, and the client can have read an id
 //	in the modern era             the stream of a subscriptions/listen
 //	legacy, without a session     it is dropped
 //
-// On a first reading, read to the banner "The header of legacy requests": 619 lines. The head of
+// On a first reading, read to the banner "The header of legacy requests": 622 lines. The head of
 // sse.go has the words, such as response and handler. On a second reading, the client begins at
 // the banner "The client". testdata/fourth is a whole client in 570 lines.
 //
@@ -104,7 +104,8 @@ import (
 
 // ==== The server ====
 //
-// Names that come here before their sections. In this file:
+// Names that are used below before they are defined; come back to this list when you meet one. In
+// this file:
 //
 //	session, gone                        find the session that a request names; answer that there is none
 //	validate                             says what is wrong with a modern request
@@ -113,7 +114,7 @@ import (
 //	in.refuse, in.reject                 answer with a status and a JSON-RPC error
 //	in.acknowledge                       answers a payload without requests: with 202, if it can be used
 //	count, handled, handledIfRefused     take what a POST needs, such as places, and give it back
-//	untilHandled                         lets Close end the contexts of a Peer that the table of sessions does not have, or not yet
+//	untilHandled                         lets Close cancel handlers whose session is not in the table, and runs a function after them
 //	status                               the status of a response in JSON
 //
 // In sse.go:
@@ -155,10 +156,10 @@ const decideAfter = time.Second // how long a response waits for the answer befo
 // Middleware may wrap the http.ResponseWriter. Then its writer needs the method Unwrap, which
 // http.ResponseController calls. If it has only Flush, a stream ends with the WriteTimeout of the
 // server. If it has neither, like that of http.TimeoutHandler, there are no streams: a call is
-// answered without its progress, and a GET is refused. The log warns once of each.
+// answered without its progress, and a GET is refused. In both cases the log warns once.
 //
 // If a client sends more bytes after its request, net/http does not notice when the client closes
-// the connection.
+// the connection. Then a handler without a session is not cancelled.
 type StreamableHandler struct {
 	Handler Handler // required: a *Server, or a Handler that calls one; nil: ServeHTTP panics
 	// Sessions is the table of sessions of the legacy era. If it is nil, there are
@@ -180,8 +181,8 @@ type StreamableHandler struct {
 	MaxRequests int
 	Guard
 
-	service
-	versions  []string // the versions to offer
+	service            // what SSEHandler has, too: counters, and what Close needs: see sse.go
+	versions  []string // prepare sets it: Versions, or those of the Handler, or all
 	legacy    []string // those of them that begin with initialize
 	listening counter  // of subscriptions
 }
@@ -290,7 +291,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //	 2 has more than one MCP-Protocol-Version                   400
 //	 3 names a modern version, and one is offered               modern
 //	 4 names no version, and no legacy one is offered           modern, which says what is missing
-//	 5 names a modern version, and none is offered              400, but not an initialize that names it in its header alone
+//	 5 names a modern version, and none is offered              400; an initialize that names it only in its header goes on to line 8
 //	 6 names another version in _meta than in its header        400
 //	 7 names a version in _meta that is not offered             400
 //	 8 is legacy, and no legacy version is offered              400
@@ -348,7 +349,8 @@ func (in *incoming) initialize(base Exchange) {
 	defer s.release()
 	in.session, in.mayStream = s, false
 	base.Peer = s.Peer
-	// 2. If it is not opened before the handlers have returned, it ends.
+	// 2. Until the handlers have returned, Close must be able to cancel them, because the session is
+	// not in the table. After that, a session that was not opened ends.
 	in.untilHandled(s.Peer, ErrSessionClosed, func() {
 		if !in.opened {
 			in.h.Sessions.Delete(s, ErrSessionClosed)
@@ -420,7 +422,7 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 		return // it has answered
 	}
 	// 3. The Peer notes the requests, and takes in notifications and responses to our calls. After
-	// the last handler it calls handled, which gives back what count has taken.
+	// the last handler it calls handled, which gives back what the POST has taken.
 	in.isDispatched = true
 	replies := p.dispatch(ctx, h, in.payload, base)
 	if replies == nil {
@@ -462,8 +464,8 @@ func (in *incoming) disconnect(retry time.Duration) {
 // before the handlers return: the connection breaks, a handler calls Disconnect, or another
 // response follows the stream.
 //
-// Only what was sent on a stream can be fetched again. A client that does not accept a
-// stream waits for its JSON, however long that takes.
+// After a second the response becomes a stream, because only a stream can be continued after a
+// cut. A client that accepts no stream waits for its JSON, however long that takes.
 func (in *incoming) respond() {
 	timer := time.NewTimer(decideAfter)
 	defer timer.Stop()
@@ -494,7 +496,7 @@ func (in *incoming) respond() {
 //
 //	  the handlers run, and
 //	1   the client has gone                                      nothing is written, and nothing is kept
-//	2   it may be a stream, and more than answers is there       a stream
+//	2   it may be a stream, and there is more than answers       a stream
 //	3   it may be a stream, and a second has passed              a stream
 //	4   anything else                                            it is not decided yet
 //	  the handlers have returned, and
@@ -504,10 +506,10 @@ func (in *incoming) respond() {
 //	8   only answers, at least one, and it accepts JSON          JSON
 //	9   anything else                                            a stream
 //
-// More than answers is there if another message was sent, or after Disconnect. If all requests were
-// cancelled, there is no answer, and line 9 makes an empty stream. In line 9, the client of a session
-// may have gone: if more than answers is there, the stream is kept for it. All is decided under one
-// lock, because the handlers may send at the same time.
+// There is more than answers if the handlers have sent another message, or have called Disconnect. If
+// all requests were cancelled, there is no answer, and line 9 makes an empty stream. Line 9 is also
+// for a client that has gone from a session: if there is more than answers, the stream is kept for
+// it. All is decided under one lock, because the handlers may send at the same time.
 func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan struct{}) {
 	s := in.stream
 	s.mu.Lock()
@@ -531,8 +533,9 @@ func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan str
 }
 
 // beginStream lets the response follow the stream, and returns the function that writes it.
-// isOver: only answers are there, and no more will come: the client accepts no JSON, or there is no
-// answer. Like JSON, they are not kept. The caller holds the mutex of the stream.
+// isOver: the stream has ended, and has at most answers. That happens if the client accepts no JSON,
+// or if there is no answer. Then nothing is kept, as with JSON. The caller holds the mutex of the
+// stream.
 func (in *incoming) beginStream(isOver bool) (write func()) {
 	s := in.stream
 	switch {
@@ -1048,8 +1051,8 @@ func (s *Server) HeaderParams(tool string) []HeaderParam {
 // statusClientGone is for logs: nginx, too, notes it for a client that has gone.
 const statusClientGone = 499
 
-// status returns the status of a response that consists of one answer. The caller holds the
-// mutex of the stream, which has ended.
+// status returns the status of a response that consists of one answer. The stream has ended, so
+// it does not change any more.
 func (in *incoming) status() int {
 	if len(in.stream.buffer.events) != 1 {
 		return http.StatusOK

@@ -20,7 +20,7 @@ package main
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 528 lines.
+// HTTP clients": 533 lines.
 //
 // To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
@@ -35,7 +35,7 @@ package main
 // The parts:
 //
 //	The wire     Events: one event as text
-//	The server   Streams, and what follows them; Sessions; what StreamableHandler and SSEHandler
+//	The server   Streams and their followers; Sessions; what StreamableHandler and SSEHandler
 //	             share; SSEHandler
 //	The client   reading events; SSEDialer; POSTs, HTTPError, redirects, WithHeader, which both
 //	             clients share
@@ -47,8 +47,8 @@ package main
 //	response   the HTTP response, and not the JSON-RPC response that is in it
 //	handler    as in jsonrpc.go: what serves a request; not StreamableHandler and SSEHandler, which are
 //	           http.Handlers
-//	answer     as in jsonrpc.go: what an HTTP response carries to answer a request or a batch; on a
-//	           Stream, each response to a request of a batch is an answer
+//	answer     what answers a request: a JSON-RPC response. A batch that is answered as JSON has one
+//	           answer, the array. On a Stream it has one for each request
 //	stream     a sequence of events with numbers; one response carries it, and after a cut the next one
 //	buffer     the events that a stream has: those that are not written, and the newest of the others
 //	follower   a response that writes the events of a stream, and its position in them
@@ -154,7 +154,7 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 
 // ==== The server ====
 //
-// Names that come here before their sections, beside those of jsonrpc.go:
+// Names that are used below before they are defined; come back to this list when you meet one:
 //
 //	send, sendAnswer               make an event of a Message, and push it, if there is memory for it
 //	sentEvent, eventBuffer         an event, and the events that a stream has; a picture is below
@@ -163,7 +163,7 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 //	mustWait                       is there too much unwritten for one more event?
 //	settle                         keeps or drops the events that are written
 //	noteQuestion, failQuestions    when nobody can read a stream any more, the questions on it fail
-//	enlist                         tells the Session that its stream has ended
+//	enlist                         tells the table of sessions that a stream has ended
 //	await                          waits for a change; after a long silence, a comment is to be written
 //	limitWrite, extendDeadline     set the time limit of a write; hurry makes it shorter
 //	appendEvent                    appends an event to the text to be written, or writes it if it is large
@@ -177,7 +177,7 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 //	nextEvents   The follower takes the event. follower.taken becomes its number.
 //	write        The follower writes the event. Its next call of nextEvents says that this is done.
 //	settle       The buffer keeps what is written, if the client may come back, or drops it.
-//	detach       The response is over. Events that are not written wait for the next response.
+//	detach       The response is over. If the client may come back, what is not written is kept, too.
 //	attach       The next response follows the stream. It begins after an event that the client names.
 //
 // A sender waits when 8 KiB are not written. So a client that reads slowly slows down its own
@@ -211,7 +211,7 @@ type Stream struct {
 	state       streamState
 	buffer      eventBuffer
 	follower    *follower     // nil: nobody follows
-	farewell    []byte        // set by disconnect: the last event of this response, while the stream goes on; nil: the response need not end
+	farewell    []byte        // set by disconnect: the event with which this response ends, although the stream goes on; nil: none
 	endTime     time.Time     // zero: it has not ended
 	isForgotten bool          // nobody can continue it any more
 	changed     chan struct{} // closed by signal; nil: nobody waits
@@ -224,7 +224,7 @@ const (
 	fresh    streamState = iota // no response has begun
 	followed                    // a response writes the events
 	left                        // no response does, and the client may come back
-	unread                      // nobody can read the stream, so nothing can be sent
+	unread                      // nobody reads the stream, so nothing can be sent; only a standalone stream can leave this state
 )
 
 // The buffer of a stream has its events. Three numbers say how far it is:
@@ -277,7 +277,9 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	if s.state == left { // nobody writes the event before the client comes back
 		s.settle()
 	}
-	if s.state == followed || !e.isAnswer() { // if no response follows, an answer need not wake anyone: more answers or end come next, and end signals
+	// Without a follower, an answer wakes nobody: respond looks again when the stream ends, and after
+	// the last answer it does end.
+	if s.state == followed || !e.isAnswer() {
 		s.signal()
 	}
 	return nil, nil
@@ -331,8 +333,8 @@ func (f *follower) written() int64 { return f.taken - int64(len(f.batch)) }
 
 // serveFollower is the life of a follower: it takes events, writes them, and takes again. If
 // there are none, it waits. It ends with the stream, after a farewell, when another follower takes
-// its place, when a write fails, or when the client has gone. Then it writes nothing more: the
-// modern era forbids it.
+// its place, when a write fails, or when the client has gone. To a client that has gone it writes
+// nothing more: the modern era forbids that.
 func (s *Stream) serveFollower(f *follower, r *http.Request) {
 	defer s.detach(f)
 	f.begin()
@@ -437,8 +439,8 @@ func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt
 // disconnect cuts the connection on purpose: the follower ends when it has written all events,
 // and tells the client to come back after retry. The stream goes on. Only 2025-11-25 has this, in
 // basic/transports#sending-messages-to-the-server: after an event id has been sent, "the server
-// MAY close the connection (without terminating the SSE stream) at any time". In other revisions
-// disconnect does nothing.
+// MAY close the connection (without terminating the SSE stream) at any time". In other revisions,
+// if nothing is kept, or if the response is over already, disconnect does nothing.
 func (s *Stream) disconnect(retry time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -469,17 +471,20 @@ func (s *Stream) detach(f *follower) {
 }
 
 // isResumable reports whether a client may come back for what it has not read. To come back it
-// names an event id. So it must have been possible to read one: that of the empty first event
-// (prime), or that of a later event.
+// names an event id. So one must have been sent: with prime, the response begins with an id, and
+// without it, the first event has one.
 func (s *Stream) isResumable() bool {
 	return s.hasIDs() && (s.prime || s.buffer.last > 0) && !s.isForgotten
 }
 
 // attach lets a new response follow the stream. If another one follows, the new one takes its
-// place. after is the id of the last event that the client has got. If the client may not
-// continue after this event, attach returns an error. If after is "", the response begins after
-// the last event that was written. If a response still follows, it begins after the last event that
-// this one has taken. If events are missing there, it begins at the oldest one that the buffer has.
+// place. after is the id of the last event that the client has got. The new response begins
+//
+//   - after that event; if the client may not continue there, attach returns an error
+//   - if after is "" and another response follows: after the last event that the other one has taken
+//   - if after is "" and none follows: after the last event that was written, or at the oldest event
+//     of the buffer, if that comes later
+//
 // The caller must then call serveFollower, because nothing else detaches the follower.
 func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err error) {
 	s.mu.Lock()
