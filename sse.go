@@ -318,8 +318,8 @@ func (s *Stream) signal() {
 // ---- Following a stream ----
 
 // follower is a response that writes the events of a stream, and its position in them. Its
-// goroutine is that of ServeHTTP. The mutex
-// of the stream guards taken and batch: this goroutine changes them, and others read them.
+// goroutine is that of ServeHTTP. The mutex of the stream guards taken and batch: this goroutine
+// changes them, and others read them.
 type follower struct {
 	w       http.ResponseWriter // of the response
 	opening []byte              // what the response begins with
