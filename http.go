@@ -74,7 +74,7 @@ package main
 //	in the modern era             the stream of a subscriptions/listen
 //	legacy, without a session     it is dropped
 //
-// On a first reading, read to the banner "The header of legacy requests": 622 lines. The head of
+// On a first reading, read to the banner "The header of legacy requests": 612 lines. The head of
 // sse.go has the words, such as response and handler. On a second reading, the client begins at
 // the banner "The client". testdata/fourth is a whole client in 570 lines.
 //
@@ -104,30 +104,20 @@ import (
 
 // ==== The server ====
 //
-// Names that are used below before they are defined; come back to this list when you meet one. In
-// this file:
+// Names that do not say all, and are defined later:
 //
-//	session, gone                        find the session that a request names; answer that there is none
-//	validate                             says what is wrong with a modern request
-//	sessionless                          dispatches a legacy payload if there are no sessions
-//	openSession                          the Handler of initialize: the session opens when that succeeds
 //	in.refuse, in.reject                 answer with a status and a JSON-RPC error
 //	in.acknowledge                       answers a payload without requests: with 202, if it can be used
+//	sessionless                          dispatches a legacy payload if there are no sessions
 //	count, handled, handledIfRefused     take what a POST needs, such as places, and give it back
-//	untilHandled                         lets Close cancel handlers whose session is not in the table, and runs a function after them
-//	status                               the status of a response in JSON
+//	untilHandled                         calls a function after the handlers. Until then, Close can cancel them
 //
-// In sse.go:
+// In other files:
 //
-//	admit, readPayload, accepts          the checks of the Guard; the body; the header Accept
-//	enter, open, life                    how Close ends an http.Handler
+//	Guard.admit                          checks who sends a request: Origin, Host, user
+//	service.enter                        counts a request, so that Close can wait for it
 //	canStream, canFlush                  whether middleware lets a response be a stream
-//	newStream, standalone, follow        make a Stream; let a response follow one
-//	run, answerOn                        run the handlers, and send their answers on a Stream
-//	accepted, writeJSON, writeParts      write a response that is no stream
-//
-// In jsonrpc.go and session.go:
-//
+//	service.run, service.answerOn        run the handlers, and send their answers on a Stream
 //	Peer.dispatch                        notes the requests of a payload, and returns the responder for them
 //	Revision, mcpFacts                   what MCP knows about a version, and about a request
 
@@ -181,7 +171,7 @@ type StreamableHandler struct {
 	MaxRequests int
 	Guard
 
-	service            // what SSEHandler has, too: counters, and what Close needs: see sse.go
+	service            // of sse.go, and SSEHandler embeds it, too: counters, and what Close needs
 	versions  []string // prepare sets it: Versions, or those of the Handler, or all
 	legacy    []string // those of them that begin with initialize
 	listening counter  // of subscriptions
@@ -291,7 +281,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //	 2 has more than one MCP-Protocol-Version                   400
 //	 3 names a modern version, and one is offered               modern
 //	 4 names no version, and no legacy one is offered           modern, which says what is missing
-//	 5 names a modern version, and none is offered              400; an initialize that names it only in its header goes on to line 8
+//	 5 names a modern version, and none is offered              400; but an initialize with the version only in its header: line 8
 //	 6 names another version in _meta than in its header        400
 //	 7 names a version in _meta that is not offered             400
 //	 8 is legacy, and no legacy version is offered              400
@@ -349,8 +339,8 @@ func (in *incoming) initialize(base Exchange) {
 	defer s.release()
 	in.session, in.mayStream = s, false
 	base.Peer = s.Peer
-	// 2. Until the handlers have returned, Close must be able to cancel them, because the session is
-	// not in the table. After that, a session that was not opened ends.
+	// 2. When the handlers have returned, a session that was not opened ends. Until then, Close can
+	// cancel them, although the session is not in the table.
 	in.untilHandled(s.Peer, ErrSessionClosed, func() {
 		if !in.opened {
 			in.h.Sessions.Delete(s, ErrSessionClosed)
@@ -398,8 +388,8 @@ func (in *incoming) modern(base Exchange) {
 var statelessProtocol = new(mcpProtocol)
 
 // alone dispatches a payload that belongs to no session. The server knows nothing
-// of the client but this request. If the client leaves, nothing can be delivered to
-// it, so the handlers end. 2026-07-28
+// of the client but this request. So base.Peer stays nil: the handlers have nobody to call. If
+// the client leaves, nothing can be delivered to it, so the handlers end. 2026-07-28
 // basic/patterns/cancellation#transport-specific-cancellation: "The server MUST
 // treat a client disconnect as cancellation of that request."
 func (in *incoming) alone(base Exchange) {
@@ -606,7 +596,7 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 		return
 	}
 	after := r.Header.Get("Last-Event-ID")
-	stream := s.find(after)
+	stream := s.find(after) // nil if after is ""
 	if after == "" {
 		stream = h.standalone(s)
 	}

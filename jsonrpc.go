@@ -57,7 +57,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
 // call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "More about messages": 679 lines. These lines follow a message from its
+// to the banner "More about messages": 662 lines. These lines follow a message from its
 // text to the Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
@@ -88,13 +88,6 @@ import (
 )
 
 // ==== The wire ====
-//
-// Names that come here before their sections:
-//
-//	blanks                                    the white space of JSON
-//	decodeMessage, decodeBatch, unparsable    read one message, a batch, and text that is neither
-//	newInvalid, NewRequest, NewResponse       make messages
-//	marshal, appendStart, appendLine          encode a value, the start of a message, and JSON as one line
 
 // ---- Messages ----
 
@@ -170,7 +163,7 @@ type Payload struct {
 // Decode reads a payload. Text that is not a message becomes an Invalid message.
 // The Payload refers to data, so data must not be changed afterwards.
 func Decode(data []byte) Payload {
-	text := bytes.Trim(data, blanks)
+	text := bytes.Trim(data, blanks) // the white space of JSON
 	in := Payload{raw: data}
 	switch {
 	case !utf8.Valid(text): // 2025-11-25 transports: "JSON-RPC messages MUST be UTF-8 encoded."
@@ -317,25 +310,16 @@ type Conn interface {
 	Close() error
 }
 
-// Names that come here before their sections. Of what comes in, and its answers:
+// Names that do not say all, and are defined later:
 //
-//	enterReader, leaveReader                  count the readers, so that Close can wait for them
-//	beginPayload, beginRequest                what only the protocol can decide about a payload, or a request
-//	takeReport, takeNotification              take in what the transport says about itself, and what the peer tells us
-//	enterRequest, removeRequest               put a request into the table of the Peer, and take it out
-//	errIgnored                                the error of a request that gets no response
-//	refuse, release                           add a refusal to a responder; say that the answer is written
-//	whyNotServed, endUnserved                 answer requests that the Handler does not get
-//	whyStopped, logPanic                      what becomes of a handler that we have stopped, and of one that panics
-//	isBusy, counted, endWrite                 bound what waits in memory
-//	noteEnd, reportUnsent                     what follows when a Read or a Write has failed
-//	brief                                     shortens what a log shows of a peer
-//
-// Of our calls:
-//
-//	registerCall, removeCall, refuseCalls     put a call into the table, take it out, and end all
-//	awaitReader, store                        wait while nobody reads; store the result of a call
-//	goSend, tellAbandoned                     tell the peer, in the background, that nobody waits for the response
+//	beginPayload, beginRequest    what only the protocol can decide about a payload, or a request
+//	errIgnored                    the error of a request that gets no response
+//	whyNotServed, endUnserved     answer requests that the Handler does not get
+//	release                       says that the answer is written: until then, its requests count as in flight
+//	isBusy, counted, endWrite     bound what waits in memory
+//	awaitReader                   makes a call wait while a notification is handled, because nothing is read meanwhile
+//	goSend                        sends in the background
+//	brief                         shortens what a log shows of a peer
 
 // ---- The reader ----
 
@@ -431,9 +415,8 @@ func (l *loop) answer(r *responder) {
 	r.serve(func(m *Message) { array.Messages = append(array.Messages, l.counted(m)) })
 }
 
-// write writes an answer, even when all contexts have ended. counted has counted its bytes, and
-// endWrite gives them back: see "Bounds and protection". If a server cannot write, the conversation is over. A
-// client continues: if its connection is lost, its Read fails as well.
+// write writes an answer, even when all contexts have ended. If a server cannot write, the
+// conversation is over. A client continues: if its connection is lost, its Read fails as well.
 func (l *loop) write(out Payload) {
 	defer l.peer.endWrite(out)
 	err := l.peer.conn.Write(context.Background(), out)

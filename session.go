@@ -55,22 +55,17 @@ package main
 //	requestState what a modern server wants back with the answers to its questions
 //	mark         x-mcp-header in a tool's schema: over HTTP the argument is repeated in the header
 //
-// Names that come here before their sections. In jsonrpc.go:
+// Names that do not say all, and are defined later, or in jsonrpc.go:
 //
-//	Bind         reads an object into a struct; paramsError makes an *Error of its error
-//
-// And in this file:
-//
+//	Bind         reads an object into a struct
 //	facts        returns what MCP keeps with an Exchange, such as its Meta and its Revision
 //	asker        a result with questions, such as an InputRequired
-//	versions     the list of what a Server offers; firstLegacy returns the newest one with initialize
-//	complete     encodes a modern result; permitted replaces an error code that must not be sent
+//	complete     encodes a modern result
+//	permitted    replaces an error code that must not be sent
 //	begin        refuses what has not come through Serve or an HTTP handler of this package
-//	encode       returns a value as JSON
-//	unknownName, missingMeta, errorWithVersions, refuseVersion, needsHandshake make errors
 //
 // On a first reading, read to the banner "What a Server says of itself, and what it
-// refuses": 547 lines. AddTool is at "What a Server offers", and a picture of InputRequired at
+// refuses": 541 lines. AddTool is at "What a Server offers", and a picture of InputRequired at
 // "Questions to the user, in either era". To read the client, begin at the banner "The client",
 // and go on with Client.negotiate, Client.discover and Client.initialize. The small client in
 // testdata/fourth does the same in 570 lines.

@@ -20,7 +20,7 @@ package main
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 533 lines.
+// HTTP clients": 535 lines.
 //
 // To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
@@ -153,20 +153,6 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 }
 
 // ==== The server ====
-//
-// Names that are used below before they are defined; come back to this list when you meet one:
-//
-//	send, sendAnswer               make an event of a Message, and push it, if there is memory for it
-//	sentEvent, eventBuffer         an event, and the events that a stream has; a picture is below
-//	first, add, after              of a buffer: number of its oldest event; one more; those after a number
-//	hasAllAfter                    has the buffer all events after a number, progress aside?
-//	mustWait                       is there too much unwritten for one more event?
-//	settle                         keeps or drops the events that are written
-//	noteQuestion, failQuestions    when nobody can read a stream any more, the questions on it fail
-//	enlist                         tells the table of sessions that a stream has ended
-//	await                          waits for a change; after a long silence, a comment is to be written
-//	limitWrite, extendDeadline     set the time limit of a write; hurry makes it shorter
-//	appendEvent                    appends an event to the text to be written, or writes it if it is large
 
 // ---- Streams ----
 
@@ -238,6 +224,13 @@ const (
 // add puts an event after the last one. after gives a follower the events after the one that it
 // has taken, as many as one write may have. settle keeps those that are written, or drops them, the
 // oldest first. hasAllAfter says whether a client may continue after a number.
+//
+// Five more names come here before their definitions:
+//
+//	noteQuestion, failQuestions    when nobody can read a stream any more, the questions on it fail
+//	enlist                         tells the table of sessions that a stream has ended
+//	await                          waits for a change; after a long silence, it returns a comment to write
+//	limitWrite                     sets the time limit of a write; the hurry of a follower makes it shorter
 
 // ---- Sending on a stream ----
 
@@ -435,6 +428,15 @@ func (s *Stream) hasIDs() bool { return s.buffer.keep > 0 }
 func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt(n, 10) }
 
 // ---- A cut, and the response that comes next ----
+//
+// For example, in the picture above the connection breaks while 1/10 is being written. The client
+// has read 1/9:
+//
+//  1. The write fails, so serveFollower returns. detach leaves 1/10, 1/11 and 1/12 in the buffer.
+//  2. The client sends a GET with Last-Event-ID: 1/9.
+//  3. numberOf finds that nothing after 1/9 is lost. A client that has read only 1/2 would get an
+//     error, because 1/3 is lost.
+//  4. attach makes a follower whose taken is 9. It writes 1/10, 1/11 and 1/12.
 
 // disconnect cuts the connection on purpose: the follower ends when it has written all events,
 // and tells the client to come back after retry. The stream goes on. Only 2025-11-25 has this, in
@@ -787,7 +789,7 @@ func (s *Session) removeStream(stream *Stream) {
 	}
 }
 
-// find returns the stream to which an event belongs; nil: there is none.
+// find returns the stream to which an event belongs, by the id of the event; nil: there is none.
 func (s *Session) find(event string) *Stream {
 	id, _, _ := strings.Cut(event, "/")
 	s.table.mu.Lock()
