@@ -8,18 +8,24 @@ package main
 //
 //	(each line also begins with "jsonrpc":"2.0", which is left out here)
 //
-//	legacy: initialize                                   modern: no handshake; server/discover is optional
-//	> {"id":1,"method":"initialize","params":{           > {"id":1,"method":"server/discover","params":{"_meta":{…}}}
-//	    "protocolVersion":"2025-11-25",                  < {"id":1,"result":{"supportedVersions":["2026-07-28",…],…}}
-//	    "capabilities":{},
-//	    "clientInfo":{"name":"c","version":"1"}}}        > {"id":2,"method":"tools/list","params":{"_meta":{
-//	< {"id":1,"result":{                                     "io.modelcontextprotocol/protocolVersion":"2026-07-28",
-//	    "protocolVersion":"2025-11-25",                      "io.modelcontextprotocol/clientCapabilities":{},
-//	    "capabilities":{"tools":{}},                         "io.modelcontextprotocol/clientInfo":{…}}}}
-//	    "serverInfo":{"name":"s","version":"1"}}}        < {"id":2,"result":{
-//	> {"method":"notifications/initialized"}                 "resultType":"complete",
-//	> {"id":2,"method":"tools/list"}                         "tools":[…],
-//	< {"id":2,"result":{"tools":[…]}}                        "_meta":{"io.modelcontextprotocol/serverInfo":{…}}}}
+//	legacy: initialize comes first
+//	> {"id":1,"method":"initialize","params":{
+//	    "protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}
+//	< {"id":1,"result":{
+//	    "protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}}
+//	> {"method":"notifications/initialized"}
+//	> {"id":2,"method":"tools/list"}
+//	< {"id":2,"result":{"tools":[…]}}
+//
+//	modern: no handshake; server/discover is optional
+//	> {"id":1,"method":"server/discover","params":{"_meta":{…}}}
+//	< {"id":1,"result":{"supportedVersions":["2026-07-28",…],…}}
+//	> {"id":2,"method":"tools/list","params":{"_meta":{
+//	    "io.modelcontextprotocol/protocolVersion":"2026-07-28",
+//	    "io.modelcontextprotocol/clientCapabilities":{},
+//	    "io.modelcontextprotocol/clientInfo":{…}}}}
+//	< {"id":2,"result":{
+//	    "resultType":"complete","tools":[…],"_meta":{"io.modelcontextprotocol/serverInfo":{…}}}}
 //
 // In the legacy era the client introduces itself once, with initialize, and the
 // server remembers what it has said. In the modern era, 2026-07-28, every
@@ -55,20 +61,18 @@ package main
 //	requestState what a modern server wants back with the answers to its questions
 //	mark         x-mcp-header in a tool's schema: over HTTP the argument is repeated in the header
 //
-// Names that do not say all, and are defined later, or in jsonrpc.go:
+// Names that need a word of explanation, and are defined later, or in jsonrpc.go:
 //
 //	Bind         reads an object into a struct
 //	facts        returns what MCP keeps with an Exchange, such as its Meta and its Revision
-//	asker        a result with questions, such as an InputRequired
 //	complete     encodes a modern result
 //	permitted    replaces an error code that must not be sent
 //	begin        refuses what has not come through Serve or an HTTP handler of this package
 //
 // On a first reading, read to the banner "What a Server says of itself, and what it
-// refuses": 541 lines. AddTool is at "What a Server offers", and a picture of InputRequired at
-// "Questions to the user, in either era". To read the client, begin at the banner "The client",
-// and go on with Client.negotiate, Client.discover and Client.initialize. The small client in
-// testdata/fourth does the same in 570 lines.
+// refuses": 605 lines. AddTool is at "What a Server offers". To read the client, begin at the banner
+// "The client", and go on with Client.negotiate, Client.discover and Client.initialize. The small
+// client in testdata/fourth does the same in 570 lines.
 //
 // Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
 // 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
@@ -128,8 +132,8 @@ type Revision struct {
 }
 
 // Revisions are all versions of the protocol, in the order in which a client tries
-// them: the modern ones first, and in each era the newest first. In a row, the first line is
-// about this version, and each further line has what came with an older one.
+// them: the modern ones first, and in each era the newest first. The first line of a row says what
+// each version must say. Of the further lines, each has what came with one version, the oldest first.
 //
 // To add a revision, insert a row at its place in this order, in this file or from an init
 // function of your own. A modern revision has no batches, whatever its row says. If you change
@@ -175,7 +179,7 @@ func revision(version string) Revision {
 
 // The error codes of MCP: 2026-07-28 basic#error-codes.
 const (
-	CodeResourceNotFound = -32002 // until 2025-11-25; later it is CodeInvalidParams
+	CodeResourceNotFound = -32002 // up to and including 2025-11-25; later it is CodeInvalidParams
 
 	// Of 2026-07-28:
 	CodeHeaderMismatch     = -32020 // an HTTP header is missing, malformed, or not what the body says
@@ -193,13 +197,6 @@ type Implementation struct {
 	Title   string   `json:"title,omitempty"`
 	Version string   `json:"version"`
 	Icons   iconList `json:"icons,omitempty"` // a []Icon
-}
-
-// Icon is a picture for a user interface. Src is an https or data URI.
-type Icon struct {
-	Src      string   `json:"src"`
-	MimeType string   `json:"mimeType,omitempty"`
-	Sizes    []string `json:"sizes,omitempty"`
 }
 
 // The keys of _meta that the protocol has defined.
@@ -432,7 +429,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	}
 	result, err := s.run(ctx, x, h)
 	if codeOf(err) == CodeMissingCapability { // the legacy era does not know that code
-		return askFailed(ctx, x, err) // a result with isError, or another code
+		return askFailed(ctx, x, err) // for tools/call a result with isError, otherwise CodeInternalError
 	}
 	return result, err
 }
@@ -537,6 +534,73 @@ func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64,
 		message = ""
 	}
 	return x.Notify(ctx, "notifications/progress", ProgressParams{token, progress, total, message}.encode())
+}
+
+// ---- Questions to the user, in either era ----
+//
+// A handler asks by returning an InputRequired. What happens then:
+//
+//	legacy                                            modern
+//	> tools/call, id 2                                > tools/call, id 2
+//	  the handler returns InputRequired                 the handler returns InputRequired
+//	< elicitation/create, a request with id 1         < the result of id 2: input_required, with all questions and requestState
+//	> the response to id 1                              the server has forgotten the call; the client asks its user
+//	  (one request for each question)                 > tools/call, id 3: the same params, the answers and requestState
+//	  the handler runs again, with the answers          the handler runs again, with the answers
+//	< the result of id 2                              < the result of id 3
+
+// asker is a result of a handler that has to ask first: an InputRequired.
+type asker interface {
+	// ask asks the client, and returns the result of the request. again is the handler.
+	ask(ctx context.Context, s *Server, x *Exchange, again HandlerFunc) (any, error)
+}
+
+// InputRequired is a result that a handler of tools/call, prompts/get or
+// resources/read may return in place of its own. Then the client is asked, and
+// the handler runs again: Exchange.Inputs has the answers, Exchange.State the
+// State.
+//
+//	func greet(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
+//		var answer ElicitResult
+//		if !x.Input("name", &answer) {
+//			return InputRequired{Requests: map[string]InputRequest{
+//				"name": {Method: "elicitation/create", Params: ElicitParams{Message: "Who?", RequestedSchema: …}},
+//			}}, nil
+//		}
+//		return "The user has answered " + string(answer.Content), nil
+//	}
+//
+// A modern client gets the questions as the result of its call, and calls again
+// with the answers. A legacy client gets them as requests, one after the other.
+//
+// The handler runs from its beginning each time. It may report the same progress again:
+// Progress sends only what has risen.
+//
+// Inputs has the answers of the last round only, and they are not checked. If the handler
+// needs something from an earlier round, it keeps that in State. A call of a legacy client
+// has at most 16 rounds. In the modern era the client limits the rounds of its calls.
+//
+// If a client has not declared that it can be asked, a legacy tools/call gets a
+// result with isError, and any other legacy request a CodeInternalError. A modern
+// request gets an error with CodeMissingCapability. Over HTTP its status is 400. It is 200
+// if the response has become a stream before: because a message was sent, or because a second
+// has passed. If that must not happen, the handler calls Exchange.Require at its beginning.
+type InputRequired struct {
+	Requests map[string]InputRequest // by keys that the handler chooses
+	State    string                  // the client sends it back: it can neither read nor change it, but it can send it twice
+}
+
+// ask sends the questions: in the modern era as the result, in the legacy era as
+// requests, after which the handler runs again.
+func (need InputRequired) ask(ctx context.Context, s *Server, x *Exchange, again HandlerFunc) (any, error) {
+	if x.Revision().Modern {
+		return need.result(s, x)
+	}
+	x.facts().rounds++
+	if err := need.askLegacy(ctx, x); err != nil {
+		return askFailed(ctx, x, err)
+	}
+	return s.run(ctx, x, again)
 }
 
 // ---- What a Server says of itself, and what it refuses ----
@@ -1026,6 +1090,13 @@ func setLevel(_ context.Context, x *Exchange) (any, error) {
 }
 
 // ---- Content: what tools return, and prompts and resources hold ----
+
+// Icon is a picture for a user interface. Src is an https or data URI.
+type Icon struct {
+	Src      string   `json:"src"`
+	MimeType string   `json:"mimeType,omitempty"`
+	Sizes    []string `json:"sizes,omitempty"`
+}
 
 // Content is one part of the result of a tool, or of a message. Type says which
 // fields it has. TextContent, ImageContent, AudioContent, ResourceLink and
@@ -1997,72 +2068,7 @@ type RetryParams struct {
 	RequestState   *string         `json:"requestState,omitempty"`   // as it was in the result
 }
 
-// ---- Questions to the user, in either era ----
-//
-// A handler asks by returning an InputRequired. What happens then:
-//
-//	legacy                                            modern
-//	> tools/call, id 2                                > tools/call, id 2
-//	  the handler returns InputRequired                 the handler returns InputRequired
-//	< elicitation/create, a request with id 1         < the result of id 2: input_required, with all questions and requestState
-//	> the response to id 1                              the server has forgotten the call; the client asks its user
-//	  (one request for each question)                 > tools/call, id 3: the same params, the answers and requestState
-//	  the handler runs again, with the answers          the handler runs again, with the answers
-//	< the result of id 2                              < the result of id 3
-
-// asker is a result of a handler that has to ask first: an InputRequired.
-type asker interface {
-	// ask asks the client, and returns the result of the request. again is the handler.
-	ask(ctx context.Context, s *Server, x *Exchange, again HandlerFunc) (any, error)
-}
-
-// InputRequired is a result that a handler of tools/call, prompts/get or
-// resources/read may return in place of its own. Then the client is asked, and
-// the handler runs again: Exchange.Inputs has the answers, Exchange.State the
-// State.
-//
-//	func greet(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
-//		var answer ElicitResult
-//		if !x.Input("name", &answer) {
-//			return InputRequired{Requests: map[string]InputRequest{
-//				"name": {Method: "elicitation/create", Params: ElicitParams{Message: "Who?", RequestedSchema: …}},
-//			}}, nil
-//		}
-//		return "The user has answered " + string(answer.Content), nil
-//	}
-//
-// A modern client gets the questions as the result of its call, and calls again
-// with the answers. A legacy client gets them as requests, one after the other.
-//
-// The handler runs from its beginning each time. It may report the same progress again:
-// Progress sends only what has risen.
-//
-// Inputs has the answers of the last round only, and they are not checked. If the handler
-// needs something from an earlier round, it keeps that in State. A call of a legacy client
-// has at most 16 rounds. In the modern era the client limits the rounds of its calls.
-//
-// If a client has not declared that it can be asked, a legacy tools/call gets a
-// result with isError, and any other legacy request a CodeInternalError. A modern
-// request gets an error with CodeMissingCapability. Over HTTP its status is 400. It is 200
-// if the response has become a stream before: because a message was sent, or because a second
-// has passed. If that must not happen, the handler calls Exchange.Require at its beginning.
-type InputRequired struct {
-	Requests map[string]InputRequest // by keys that the handler chooses
-	State    string                  // the client sends it back: it can neither read nor change it, but it can send it twice
-}
-
-// ask sends the questions: in the modern era as the result, in the legacy era as
-// requests, after which the handler runs again.
-func (need InputRequired) ask(ctx context.Context, s *Server, x *Exchange, again HandlerFunc) (any, error) {
-	if x.Revision().Modern {
-		return need.result(s, x)
-	}
-	x.facts().rounds++
-	if err := need.askLegacy(ctx, x); err != nil {
-		return askFailed(ctx, x, err)
-	}
-	return s.run(ctx, x, again)
-}
+// ---- Questions to the user, in detail ----
 
 const (
 	maxRounds = 16               // of questions in one call

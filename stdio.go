@@ -25,18 +25,13 @@ package main
 //
 // The type child is two things: a lineConn over stdin and stdout, and a process that must
 // end. To see it work, read lessons 01 and 14 of the course: testdata/README.md. On a first
-// reading, read to the banner "The client": 169 lines. The last part of this file is only
+// reading, read to the banner "The client": 167 lines. The last part of this file is only
 // about processes that do not end as they should.
 //
-// Names that come here before their sections. In this file:
+// Names that need a word of explanation, and are defined later, or in jsonrpc.go:
 //
-//	readLine         returns the next line
 //	tooLong          makes a Payload of a line that is too long
 //	catchSIGPIPE     keeps the process alive if the client has gone
-//
-// In jsonrpc.go:
-//
-//	blanks           the white space of JSON
 //	markedError      an error that keeps its text, and also matches another one, here ErrClosed
 //
 // Source: 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown;
@@ -67,9 +62,9 @@ import (
 // basic/transports/stdio: transports on byte streams "SHOULD reuse this framing".
 //
 // A line may have up to maxLine bytes without its line end; 0: 4 MiB. A longer line is read
-// to its end, and thrown away. Then a request gets an error, and a call fails. closeStream is
-// called once: by Close, or after w has failed. It should end a Read of r and a Write to w that
-// wait. For standard input that is impossible.
+// to its end, and thrown away. If it was a request, the answer is an error. If it was the answer
+// to a call of ours, the call fails. closeStream is called once: by Close, or after w has failed. It
+// should make a waiting Read or Write return. For standard input that is impossible.
 func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
 	return &lineConn{
 		r:         bufio.NewReaderSize(r, 64<<10),
@@ -102,7 +97,7 @@ func (c *lineConn) Read() (Payload, error) {
 			return Payload{}, err
 		case len(line) > c.maxLine:
 			return c.tooLong(line), nil
-		case len(bytes.Trim(line, blanks)) > 0:
+		case len(bytes.Trim(line, blanks)) > 0: // blanks: the white space of JSON
 			return Decode(line), nil
 		}
 	}
@@ -158,10 +153,10 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 //
 // A fmt.Println would spoil the messages on standard output. So set os.Stdout = os.Stderr
 // after StdioConn, which has kept the real standard output. Then such text goes to the log of
-// the client. An exec.Cmd has no standard output unless you set it.
+// the client. A command that a tool runs does no harm: what an exec.Cmd prints is thrown away,
+// unless you set its Stdout.
 //
-// If the client has gone, Write returns an error. What else concerns the process is at
-// catchSIGPIPE.
+// If the client has gone, Write returns an error: see catchSIGPIPE.
 func StdioConn(maxLine int) Conn {
 	catchSIGPIPE()
 	return NewLineConn(os.Stdin, os.Stdout, maxLine, func() error { return nil })
