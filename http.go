@@ -51,8 +51,9 @@ package main
 //
 // What becomes of a call when its connection breaks:
 //
-//   - In a session, the handler continues. Its answer is kept, if the response is a stream, and if
-//     Sessions.Keep allows it. Otherwise the answer is dropped.
+//   - In a session, the handler continues. Its answer is kept on three conditions: the response is a
+//     stream, Sessions.Keep allows it, and the client can have read an event id. Otherwise the answer
+//     is dropped.
 //   - Without a session, and in the modern era, the handler is cancelled: its context ends. Its
 //     answer is dropped.
 //   - Our client continues the stream with a GET, if it has read an event id, and if streams can be
@@ -74,7 +75,7 @@ package main
 //	in the modern era             the stream of a subscriptions/listen
 //	legacy, without a session     it is dropped
 //
-// On a first reading, read to the banner "The header of legacy requests": 612 lines. The head of
+// On a first reading, read to the banner "The header of legacy requests": 633 lines. The head of
 // sse.go has the words, such as response and handler. On a second reading, the client begins at
 // the banner "The client". testdata/fourth is a whole client in 570 lines.
 //
@@ -104,22 +105,27 @@ import (
 
 // ==== The server ====
 //
-// Names that do not say all, and are defined later:
+// Names that need a word of explanation, and are defined later:
 //
-//	in.refuse, in.reject                 answer with a status and a JSON-RPC error
-//	in.acknowledge                       answers a payload without requests: with 202, if it can be used
-//	sessionless                          dispatches a legacy payload if there are no sessions
-//	count, handled, handledIfRefused     take what a POST needs, such as places, and give it back
-//	untilHandled                         calls a function after the handlers. Until then, Close can cancel them
+//	incoming.refuse, .reject     answer with a status and a JSON-RPC error
+//	incoming.acknowledge         answers if no request is served: with 202, if nothing is wrong
+//	incoming.takePlaces          takes a place for each request, or answers with 503
+//	incoming.handled             gives back what a POST has taken; called once, when the handlers have returned
+//	incoming.handledIfRefused    calls handled if no Peer has taken in the payload, which otherwise does
+//	incoming.letCloseCancel      lets Close cancel handlers whose session is not in the table
+//	incoming.sessionless         dispatches a legacy payload if there are no sessions
+//	incoming.status              the status of a response in JSON: 200, unless its one answer is a certain error
+//	StreamableHandler.session    finds the session that a request names, or refuses the request
 //
 // In other files:
 //
-//	Guard.admit                          checks who sends a request: Origin, Host, user
-//	service.enter                        counts a request, so that Close can wait for it
-//	canStream, canFlush                  whether middleware lets a response be a stream
-//	service.run, service.answerOn        run the handlers, and send their answers on a Stream
-//	Peer.dispatch                        notes the requests of a payload, and returns the responder for them
-//	Revision, mcpFacts                   what MCP knows about a version, and about a request
+//	Guard.admit                  checks who sends a request: Origin, Host, user
+//	service.enter                counts a request, so that Close can wait for it
+//	canStream, canFlush          whether middleware lets a response be a stream
+//	Session.release              says that a request does not use the session any more
+//	service.run, .answerOn       run the handlers, and send their answers on a Stream
+//	Peer.dispatch                notes the requests of a payload, and returns the responder for them
+//	Revision, mcpFacts           what MCP knows about a version, and about a request
 
 const decideAfter = time.Second // how long a response waits for the answer before it becomes a stream
 
@@ -141,7 +147,7 @@ const decideAfter = time.Second // how long a response waits for the answer befo
 // Set ReadTimeout of the http.Server, to half a minute for instance. Without it a
 // client may take any time to send a body, which takes up memory meanwhile. The other
 // time-outs should be two seconds or longer. They do not end a stream, because a stream sets its
-// own deadlines. A response becomes a stream after a second at the latest.
+// own deadlines. If the client accepts streams, a response becomes one after a second at the latest.
 //
 // Middleware may wrap the http.ResponseWriter. Then its writer needs the method Unwrap, which
 // http.ResponseController calls. If it has only Flush, a stream ends with the WriteTimeout of the
@@ -187,7 +193,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	group := &h.requests // Close waits for all of these, and then for all GETs
+	group := &h.requests // POSTs and DELETEs: Close waits for them first, and for the GETs last
 	if r.Method == http.MethodGet {
 		group = &h.gets
 	}
@@ -232,9 +238,12 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //	  - a second has passed
 //	  - the client has gone
 //	6 beginResponse decides, under the lock of the Stream:
-//	  - the client has gone, and the handlers run or there is no session: nothing is written
+//	  - the client has gone, and the handlers still run, or there is no session: no message is written
 //	  - the handlers have returned, and there are only answers: JSON
 //	  - else: the response follows the Stream
+//
+// What a POST has taken, such as the bytes of its body, is given back once, by handled. The Peer
+// that has taken in the payload calls it after the last handler. If none has, post does.
 type incoming struct {
 	h       *StreamableHandler
 	w       http.ResponseWriter
@@ -245,7 +254,7 @@ type incoming struct {
 	acceptsJSON bool     // the client accepts JSON
 	mayStream   bool     // the response may become a stream
 	isBatch     bool     // the answers form one array
-	revision    Revision // in force for a request without a session; zero in a session
+	revision    Revision // in force for a request without a session; zero in a session, whose Peer knows it
 	session     *Session // nil: there is none, so a client that leaves cancels its requests
 	stream      *Stream  // of the response
 	opened      bool     // initialize has opened the session
@@ -261,8 +270,8 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		return
 	}
 	in := &incoming{h: h, w: w, r: r, payload: payload, takenByPost: takenByPost{body: body}}
-	in.payload.done = in.handled // is called when the handlers have returned
-	defer in.handledIfRefused()  // or here, if none has run
+	in.payload.done = in.handled // the Peer calls it
+	defer in.handledIfRefused()
 	in.acceptsJSON = accepts(r.Header["Accept"], "application/json")
 	acceptsStream := accepts(r.Header["Accept"], "text/event-stream")
 	if !in.acceptsJSON && !acceptsStream {
@@ -281,11 +290,11 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //	 2 has more than one MCP-Protocol-Version                   400
 //	 3 names a modern version, and one is offered               modern
 //	 4 names no version, and no legacy one is offered           modern, which says what is missing
-//	 5 names a modern version, and none is offered              400; but an initialize with the version only in its header: line 8
+//	 5 names a modern version, and none is offered              400; but an initialize with the version only in its header: line 9 or 10
 //	 6 names another version in _meta than in its header        400
 //	 7 names a version in _meta that is not offered             400
 //	 8 is legacy, and no legacy version is offered              400
-//	 9 is an initialize, and there are sessions                 initialize opens a session, even if the request names one
+//	 9 is an initialize, and there are sessions                 initialize opens a new session, even if its header names one
 //	10 is an initialize                                         alone, as JSON
 //	11 is anything else, and there are sessions                 inSession
 //	12 is anything else                                         sessionless
@@ -309,13 +318,17 @@ func (in *incoming) route(base Exchange) {
 		writeJSON(in.w, http.StatusBadRequest, in.payload)
 	case len(inHeader) > 1: // 2
 		in.reject(http.StatusBadRequest, mismatch("More than one MCP-Protocol-Version"))
-	case isModern && h.hasModern(), version == "" && len(h.legacy) == 0: // 3, 4
+	case isModern && h.hasModern(): // 3
+		in.modern(base)
+	case version == "" && len(h.legacy) == 0: // 4
 		in.modern(base)
 	case isModern && !(isInitialize && inMeta == ""): // 5
 		in.reject(http.StatusBadRequest, versionError(h.versions, version))
 	case inMeta != "" && len(inHeader) == 1 && inHeader[0] != inMeta: // 6
 		in.reject(http.StatusBadRequest, mismatch("MCP-Protocol-Version is not the version in _meta"))
-	case inMeta != "" && !slices.Contains(h.versions, inMeta), len(h.legacy) == 0: // 7, 8
+	case inMeta != "" && !slices.Contains(h.versions, inMeta): // 7
+		in.reject(http.StatusBadRequest, versionError(h.versions, version))
+	case len(h.legacy) == 0: // 8
 		in.reject(http.StatusBadRequest, versionError(h.versions, version))
 	case isInitialize && h.Sessions != nil: // 9
 		in.initialize(base)
@@ -329,23 +342,23 @@ func (in *incoming) route(base Exchange) {
 	}
 }
 
-// initialize makes a session, and opens it if the handshake succeeds. The version in the header
-// is not checked: otherwise client and server could never agree on one. The response is always
-// JSON, because its header has the id of the session, and the session opens only when the
-// handler has succeeded.
+// initialize makes a session, and opens it if the handshake succeeds. The version in the header is
+// not checked: a client that names a version which we do not speak must learn from the answer which
+// one we do. The response is always JSON, because its header has the id of the session, and the
+// session opens only when the handler has succeeded.
 func (in *incoming) initialize(base Exchange) {
-	// 1. The session is there, but no other request can find it.
+	// 1. The session is there, but no other request can find it, and Close cannot find it either.
 	s := in.h.Sessions.create(base.Principal)
 	defer s.release()
 	in.session, in.mayStream = s, false
 	base.Peer = s.Peer
-	// 2. When the handlers have returned, a session that was not opened ends. Until then, Close can
-	// cancel them, although the session is not in the table.
-	in.untilHandled(s.Peer, ErrSessionClosed, func() {
+	in.letCloseCancel(s.Peer, ErrSessionClosed)
+	// 2. When the handler has returned, a session that was not opened ends.
+	in.whenHandled = func() {
 		if !in.opened {
 			in.h.Sessions.Delete(s, ErrSessionClosed)
 		}
-	})
+	}
 	// 3. The handler answers, and the session opens.
 	in.handOn(context.WithoutCancel(in.r.Context()), HandlerFunc(in.openSession), s.Peer, base)
 }
@@ -366,7 +379,7 @@ func (in *incoming) inSession(base Exchange) {
 	in.handOn(context.WithoutCancel(in.r.Context()), in.h.Handler, s.Peer, base)
 }
 
-// modern checks a message of the modern era, and dispatches it. A subscription lasts, so its
+// modern checks a message of the modern era, and dispatches it. A subscription stays open, so its
 // response must be a stream.
 func (in *incoming) modern(base Exchange) {
 	fault := in.h.validate(in.r.Header, in.payload)
@@ -384,7 +397,7 @@ func (in *incoming) modern(base Exchange) {
 	}
 }
 
-// statelessProtocol is for requests that stand alone. Nothing is stored in it.
+// statelessProtocol is for requests that stand alone. Nothing is stored in it, so all share it.
 var statelessProtocol = new(mcpProtocol)
 
 // alone dispatches a payload that belongs to no session. The server knows nothing
@@ -395,7 +408,7 @@ var statelessProtocol = new(mcpProtocol)
 func (in *incoming) alone(base Exchange) {
 	noStream := func(context.Context, *Message) error { return errNobody } // for what belongs to no request
 	p := newPeer(in.r.Context(), noStream, statelessProtocol, in.h.Log)    // net/http ends this context when the client leaves
-	in.untilHandled(p, ErrClosed, func() {})
+	in.letCloseCancel(p, ErrClosed)
 	in.handOn(p.ctx, in.h.Handler, p, base)
 }
 
@@ -405,21 +418,22 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	in.stream = in.h.newStream(in.session)
 	in.revision = base.facts().revision
 	base.Header, base.Ending = in.r.Header, in.h.open.Done()
-	base.send, base.facts().disconnect = in.send, in.disconnect
-	// 2. Each request needs a place, and the bytes of its result are counted.
-	results, ok := in.count(&base)
+	base.send = in.send
+	base.facts().disconnect = in.disconnect // for Exchange.Disconnect
+	// 2. Each request needs a place. results counts the bytes of the results.
+	results, ok := in.takePlaces(&base)
 	if !ok {
 		return // it has answered
 	}
-	// 3. The Peer notes the requests, and takes in notifications and responses to our calls. After
-	// the last handler it calls handled, which gives back what the POST has taken.
+	// 3. The Peer notes the requests, and takes in notifications and responses to our calls. From
+	// now on it is the one that calls handled.
 	in.isDispatched = true
 	replies := p.dispatch(ctx, h, in.payload, base)
 	if replies == nil {
 		in.acknowledge()
 		return
 	}
-	in.isBatch = replies.Batch
+	in.isBatch = replies.asArray
 	in.payload = Payload{} // so that the memory of each message is free when it is handled
 	// 4. The handlers run on a goroutine of their own. The stream ends with the last answer.
 	in.h.run(func() {
@@ -441,7 +455,7 @@ func (in *incoming) send(ctx context.Context, m *Message) error {
 	return nil // a client that accepts only JSON can do without it
 }
 
-// disconnect ends the response, as a stream. The Stream itself continues.
+// disconnect ends the response, if it may be a stream. The Stream itself continues.
 func (in *incoming) disconnect(retry time.Duration) {
 	if in.mayStream {
 		in.stream.disconnect(retry)
@@ -454,8 +468,9 @@ func (in *incoming) disconnect(retry time.Duration) {
 // before the handlers return: the connection breaks, a handler calls Disconnect, or another
 // response follows the stream.
 //
-// After a second the response becomes a stream, because only a stream can be continued after a
-// cut. A client that accepts no stream waits for its JSON, however long that takes.
+// After a second the response becomes a stream. So a proxy, which cuts silent connections, sees
+// something, and in a session the client can continue after a cut. A client that accepts no stream
+// waits for its JSON, however long that takes.
 func (in *incoming) respond() {
 	timer := time.NewTimer(decideAfter)
 	defer timer.Stop()
@@ -475,7 +490,7 @@ func (in *incoming) respond() {
 				clearDeadlines(in.w)
 			}
 		case <-gone:
-			gone = nil // a closed channel would be chosen again and again
+			gone = nil // if it was a deadline of middleware, the loop goes on, and a closed channel would be chosen again and again
 		}
 	}
 }
@@ -485,21 +500,21 @@ func (in *incoming) respond() {
 // line that fits counts:
 //
 //	  the handlers run, and
-//	1   the client has gone                                      nothing is written, and nothing is kept
-//	2   it may be a stream, and there is more than answers       a stream
-//	3   it may be a stream, and a second has passed              a stream
+//	1   the client has gone                                      only a status is written, and nothing is kept
+//	2   a stream is allowed, and there is more than answers      a stream
+//	3   a stream is allowed, and a second has passed             a stream
 //	4   anything else                                            it is not decided yet
 //	  the handlers have returned, and
-//	5   the client has gone, and there is no session             nothing is written
-//	6   it may not be a stream                                   JSON
+//	5   the client has gone, and there is no session             only a status is written
+//	6   a stream is not allowed                                  JSON
 //	7   only answers are there, and the status is not 200        JSON
-//	8   only answers, at least one, and it accepts JSON          JSON
-//	9   anything else                                            a stream
+//	8   only answers, at least one, and JSON is accepted         JSON
+//	9   there is more than answers                               a stream; if the client has gone, it is kept
+//	10  only answers, and JSON is not accepted                   a stream
+//	11  no answer, because all requests were cancelled           an empty stream
 //
-// There is more than answers if the handlers have sent another message, or have called Disconnect. If
-// all requests were cancelled, there is no answer, and line 9 makes an empty stream. Line 9 is also
-// for a client that has gone from a session: if there is more than answers, the stream is kept for
-// it. All is decided under one lock, because the handlers may send at the same time.
+// There is more than answers if the handlers have sent another message, or have called Disconnect.
+// Everything is decided under one lock, because the handlers may send at the same time.
 func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan struct{}) {
 	s := in.stream
 	s.mu.Lock()
@@ -508,28 +523,30 @@ func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan str
 	hasGone := in.r.Context().Err() == context.Canceled // after a deadline of middleware, the client is still there
 	onlyAnswers := s.farewell == nil && !slices.ContainsFunc(s.buffer.events, func(e sentEvent) bool { return !e.isAnswer() })
 	switch {
-	case hasGone && (!hasEnded || in.session == nil): // 1, 5
+	case !hasEnded && hasGone: // 1
 		return in.writeNothing, nil
-	case !hasEnded && in.mayStream && (isLate || !onlyAnswers): // 2, 3
-		return in.beginStream(false), nil
+	case !hasEnded && in.mayStream && (!onlyAnswers || isLate): // 2, 3
+		return in.beginStream(true), nil
 	case !hasEnded: // 4
 		return nil, s.whenChanged()
-	case !in.mayStream, // 6
-		onlyAnswers && in.status() != http.StatusOK,               // 7
-		onlyAnswers && in.acceptsJSON && len(s.buffer.events) > 0: // 8
+	case hasGone && in.session == nil: // 5
+		return in.writeNothing, nil
+	case !in.mayStream: // 6
+		return in.writeAnswers, nil
+	case onlyAnswers && in.status() != http.StatusOK: // 7
+		return in.writeAnswers, nil
+	case onlyAnswers && in.acceptsJSON && len(s.buffer.events) > 0: // 8
 		return in.writeAnswers, nil
 	}
-	return in.beginStream(onlyAnswers), nil // 9
+	return in.beginStream(!onlyAnswers), nil // 9, 10, 11
 }
 
-// beginStream lets the response follow the stream, and returns the function that writes it.
-// isOver: the stream has ended, and has at most answers. That happens if the client accepts no JSON,
-// or if there is no answer. Then nothing is kept, as with JSON. The caller holds the mutex of the
-// stream.
-func (in *incoming) beginStream(isOver bool) (write func()) {
+// beginStream lets the response follow the stream, and returns the function that writes it. If keep
+// is false, nothing is kept, as with JSON. The caller holds the mutex of the stream.
+func (in *incoming) beginStream(keep bool) (write func()) {
 	s := in.stream
 	switch {
-	case isOver:
+	case !keep:
 		s.buffer.keep = 0
 	case in.session != nil:
 		in.session.addStream(s) // a GET can continue it
@@ -543,8 +560,8 @@ func (in *incoming) beginStream(isOver bool) (write func()) {
 
 // writeNothing ends the response to a client that has gone. 2026-07-28
 // basic/transports/streamable-http#cancellation: the server "MUST NOT send any further messages
-// for it". The status says that this is no answer, because the client may still read: it may
-// have closed only its half of the connection.
+// for it". A client that has closed only its own half of the connection still reads. The status
+// tells it that this is no answer.
 func (in *incoming) writeNothing() {
 	in.stream.abandon()
 	in.w.WriteHeader(statusClientGone)
@@ -563,10 +580,12 @@ func (in *incoming) writeAnswers() {
 		return
 	}
 	var parts [][]byte
-	for _, e := range events {
-		parts = append(append(parts, e.parts()...), []byte(","))
+	for i, e := range events { // of a batch there may be more than one
+		if i > 0 {
+			parts = append(parts, []byte(","))
+		}
+		parts = append(parts, e.parts()...)
 	}
-	parts = parts[:len(parts)-1] // without the last comma
 	if in.isBatch {
 		parts = slices.Concat([][]byte{[]byte("[")}, parts, [][]byte{[]byte("]")})
 	}
@@ -596,9 +615,11 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 		return
 	}
 	after := r.Header.Get("Last-Event-ID")
-	stream := s.find(after) // nil if after is ""
+	var stream *Stream
 	if after == "" {
 		stream = h.standalone(s)
+	} else {
+		stream = s.find(after)
 	}
 	if stream != nil {
 		if f, err := stream.attach(w, after); err == nil {
@@ -1936,6 +1957,7 @@ type takenByPost struct {
 	body         *reservation // counts the bytes of the body
 	requests     int          // how many messages get an answer: requests, and Invalid ones
 	places       *counter     // counts the requests while they run; nil: they are not counted
+	stopWaiting  func() bool  // undoes letCloseCancel; nil: it was not called
 	whenHandled  func()       // runs when the handlers have returned; nil: nothing does
 }
 
@@ -1944,6 +1966,9 @@ type takenByPost struct {
 func (in *incoming) handled() {
 	in.body.release()
 	in.places.give(in.requests)
+	if in.stopWaiting != nil {
+		in.stopWaiting()
+	}
 	if in.whenHandled != nil {
 		in.whenHandled()
 	}
@@ -1956,22 +1981,18 @@ func (in *incoming) handledIfRefused() {
 	}
 }
 
-// untilHandled lets Close end the contexts of a Peer, with the reason why: no session in the table
-// has it. When the handlers have returned, then runs.
-func (in *incoming) untilHandled(p *Peer, why error, then func()) {
-	stop := context.AfterFunc(in.h.life, func() { p.endContexts(why) })
-	in.whenHandled = func() {
-		stop()
-		then()
-	}
+// letCloseCancel lets Close end the contexts of a Peer, with the reason why. Close cannot find the
+// Peer by itself, because no session in the table has it.
+func (in *incoming) letCloseCancel(p *Peer, why error) {
+	in.stopWaiting = context.AfterFunc(in.h.life, func() { p.endContexts(why) })
 }
 
-// count takes a place for each request of a payload, and returns what counts the bytes of the
+// takePlaces takes a place for each request of a payload, and returns what counts the bytes of the
 // results. If it returns false, it has answered. JSON-RPC responses and notifications need no
 // place: the calls that have all places may be waiting for them. initialize needs none either,
 // because the client may need its session to get a place. Requests without a session leave a
 // quarter of the places to those in one.
-func (in *incoming) count(base *Exchange) (results *reservation, ok bool) {
+func (in *incoming) takePlaces(base *Exchange) (results *reservation, ok bool) {
 	in.stream.buffer.countsAll = in.payload.Batch // the answers of a batch are written together
 	in.requests = answersIn(in.payload)
 	results = in.h.countResults(base, in.payload.Batch, in.body)

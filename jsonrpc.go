@@ -41,8 +41,10 @@ package main
 //	handler       what serves a request: a Handler, or a function that it calls
 //	refusal       the error response to a message that no Handler gets
 //	notification  a message that is never answered
-//	belongs to    what a handler sends with Exchange.Notify or Exchange.Call belongs to the request of this Exchange
+//	belongs to    a message belongs to a request if the handler sends it with Exchange.Notify or Exchange.Call
+//	stands alone  a request stands alone if it belongs to no conversation, as over HTTP without a session
 //	in flight     a request is in flight from the time it has come until its handler has returned
+//	unanswered    a request is unanswered from the time it has come until its response is written
 //	exclusive     a request is exclusive if nothing more is read before it is answered: in MCP, initialize
 //	cancel        to end the context of a request, because its sender does not want the response
 //
@@ -57,7 +59,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
 // call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "More about messages": 662 lines. These lines follow a message from its
+// to the banner "More about messages": 745 lines. These lines follow a message from its
 // text to the Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
@@ -92,9 +94,9 @@ import (
 // ---- Messages ----
 
 // Message is one JSON-RPC request, notification or response. Kind says which.
-// The fields must not be changed once the message has been sent. Fields that you
-// fill in yourself are not checked, and are sent as they are. NewRequest and
-// NewResponse check params and results.
+// The fields must not be changed once the message has been sent. NewRequest and NewResponse
+// check params and results. Fields that you fill in yourself are not checked. Append makes one line
+// of them, and leaves out an Error.Data that is not JSON.
 type Message struct {
 	ID     ID              // of a request or a response; the zero ID: none
 	Method string          // of a request or a notification
@@ -103,7 +105,7 @@ type Message struct {
 	Error  *Error          // of an error response
 
 	invalid  bool  // the text was not a message; ID and Error form the error response to it
-	unusable error // of a response: why the call that waits for it fails; nil: it does not
+	unusable error // of a response: why it cannot be used, so that the call fails; nil: it can be used
 	parsed   any   // what the protocol has read from Params; nil: nothing yet
 }
 
@@ -154,7 +156,7 @@ type Payload struct {
 	// Lost says why the transport has dropped messages; nil: it has dropped none. It does not
 	// know their ids. One may have been the response to any call, so all our calls fail with Lost.
 	Lost   error
-	Report error // what the transport says about itself, which is logged; nil: nothing
+	Report error // what the transport says about itself, mostly for the log; nil: nothing
 
 	raw  []byte // the text, as it was read
 	done func() // runs when the payload is not needed any more; nil: nothing runs
@@ -180,9 +182,8 @@ func Decode(data []byte) Payload {
 
 // ---- From messages to text ----
 
-// Append appends the payload as one line of JSON, without a newline. The line is valid
-// UTF-8, and only characters that need it are escaped. Append panics if there is no
-// message and Batch is false.
+// Append appends the payload as one line of JSON, without a newline. Only characters that
+// need it are escaped. Append panics if there is no message and Batch is false.
 func (p Payload) Append(b []byte) []byte {
 	if !p.Batch {
 		return p.Messages[0].append(b)
@@ -222,7 +223,7 @@ func (m *Message) append(b []byte) []byte {
 // Handler answers requests, and takes in notifications.
 //
 // For a request, Handle returns a result that encodes to a JSON object, or an error. A nil
-// result is {}. An *Error is sent as it is, also one that the error wraps. The text of any other
+// result is {}. An *Error is sent as it is, even if the error only wraps it. The text of any other
 // error becomes the message of a CodeInternalError, so it must not contain secrets. For a
 // notification, nothing is sent. An error is logged.
 //
@@ -231,22 +232,23 @@ func (m *Message) append(b []byte) []byte {
 // Several requests are handled at the same time, over every transport. So a Handler that
 // changes what others use needs a mutex.
 //
-// The reader waits while a notification is handled, so that must be quick, and must not call the
-// peer. HandlerFunc says more about that, and what a panic does.
+// Nothing is read while a notification is handled. So Handle must then be quick, and must not
+// call the peer: nobody would read the response. HandlerFunc says more about that, and what a
+// panic does.
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
 
 // Exchange is one request while it is served, or one notification while it is handled.
 //
-// A test may make an Exchange, such as &Exchange{Principal: "u"}, and call a tool with
-// it. Then Progress and Log do nothing, and Input returns false. A test of a tool that
-// needs a request uses a Pipe.
+// A test may make an Exchange, such as &Exchange{Principal: "u"}, and call a tool with it. Then
+// the methods in session.go do nothing: Progress and Log send nothing, and Input returns false. A
+// test of a tool that needs a request uses a Pipe.
 type Exchange struct {
 	Request *Message
 	// Peer is the sender of the request, for messages that do not belong to the request. nil:
-	// the request stands alone. Its methods Notify and Call may be called even then, and return
-	// ErrNoServerRequests. Do not use Peer as the key of a map: all modern clients have nil.
+	// the request stands alone. Notify and Call of a nil Peer return ErrNoServerRequests. As the
+	// key of a map, Peer serves for legacy clients only: it is nil for all modern ones.
 	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has authenticated
 	// one. A Handler that passes the request on may set it.
@@ -254,13 +256,14 @@ type Exchange struct {
 	// Header has the header fields that came with the request, as over HTTP.
 	Header map[string][]string
 	// Ending is closed when the conversation begins to end: the server shuts down, or the
-	// client has hung up. A handler that takes long should return its result then.
+	// client has hung up. A handler that takes long should return its result then. At a client it
+	// is nil.
 	Ending <-chan struct{}
 
-	owner        *Peer   // the Peer that serves the request; a request that stands alone has one, too, which its handler does not see
+	owner        *Peer   // has the request in its table; never nil, unlike Peer, which is what the handler sees
 	state        *served // of a request: its record in Peer.serving; nil for a notification
 	exclusive    bool    // nothing more is read before this request is answered; beginRequest sets it
-	cannotCall   bool    // Call returns ErrNoServerRequests, also if there is a Peer
+	cannotCall   bool    // Call returns ErrNoServerRequests, even if there is a Peer
 	send         sender  // sends what belongs to the request
 	protocolData any     // what the protocol keeps with the exchange
 	// A transport that bounds the bytes of all its requests sets these two; nil: it does not.
@@ -271,7 +274,7 @@ type Exchange struct {
 // served is the record of a request from the time it has come until its response is
 // written. The Handler sees the Exchange, and not this record.
 type served struct {
-	exchange *Exchange // nil while the response waits to be written: the text of the request can go
+	exchange *Exchange // nil while the response waits to be written, so that the memory of the request is free
 	id       ID
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -296,7 +299,7 @@ type Conn interface {
 	//   - It must not use the memory of the text again: the Payload refers to it.
 	//   - It must limit the size of a payload, because nothing else does.
 	//   - If it loses a message, it returns a Payload with Lost, and reads on.
-	//   - When the peer has hung up, it returns io.EOF. Each error ends the conversation.
+	//   - When the peer has hung up, it returns io.EOF. Any error ends the conversation.
 	Read() (Payload, error)
 	// Write sends what Payload.Append returns. Several goroutines call it at the same time.
 	//
@@ -310,14 +313,16 @@ type Conn interface {
 	Close() error
 }
 
-// Names that do not say all, and are defined later:
+// Names that need a word of explanation, and are defined later:
 //
 //	beginPayload, beginRequest    what only the protocol can decide about a payload, or a request
 //	errIgnored                    the error of a request that gets no response
+//	enterReader, leaveReader      count the readers, so that Close can wait; false: the conversation has ended
+//	refuse                        adds a refusal to a responder; a client drops some of them
+//	countedOrError                counts the bytes of a result; if too many are unread, an error takes its place
 //	whyNotServed, endUnserved     answer requests that the Handler does not get
-//	release                       says that the answer is written: until then, its requests count as in flight
-//	isBusy, counted, endWrite     bound what waits in memory
-//	awaitReader                   makes a call wait while a notification is handled, because nothing is read meanwhile
+//	whyStopped                    the error of a handler that we have stopped ourselves
+//	release                       says that the requests of a responder are answered
 //	goSend                        sends in the background
 //	brief                         shortens what a log shows of a peer
 
@@ -348,7 +353,8 @@ type loop struct {
 const handOverAfter = time.Millisecond // when a request takes longer, another reader starts
 
 // start starts the first reader. When the context of the conversation ends, the calls that wait
-// fail at once, and the Conn is closed: Read may return only later.
+// fail, and the Conn is closed. They fail here, and not when Read returns, because a Read of
+// standard input may return much later.
 func (l *loop) start() {
 	context.AfterFunc(l.peer.ctx, func() {
 		l.peer.refuseCalls(closedBecause(context.Cause(l.peer.ctx)))
@@ -387,10 +393,9 @@ func (l *loop) takeIn(in Payload) (readOn bool) {
 	case r.exclusive: // nothing else is read before it is answered
 		l.answer(r)
 		return true
-	case len(r.requests) == 0 && !l.peer.weAreClient:
-		// A server writes refusals before it reads on: a client that does not read them cannot
-		// send more. A client lets another reader start, because the response to a call of its own
-		// may come next.
+	case len(r.requests) == 0 && !l.peer.weAreClient: // only refusals
+		// A server writes them before it reads on: a client that does not read them cannot send
+		// more. At a client the timer runs: the response to a call of its own may come next.
 		l.answer(r)
 		return true
 	}
@@ -402,17 +407,20 @@ func (l *loop) takeIn(in Payload) (readOn bool) {
 // answer writes the answer to a payload: each response as it comes, or one array.
 func (l *loop) answer(r *responder) {
 	defer r.release()
-	if !r.Batch {
-		r.serve(func(m *Message) { l.write(Payload{Messages: []*Message{l.counted(m)}}) })
+	if !r.asArray {
+		r.serve(func(m *Message) {
+			one := []*Message{l.countedOrError(m)}
+			l.write(Payload{Messages: one})
+		})
 		return
 	}
 	array := Payload{Batch: true}
-	defer func() { // also if Handle calls runtime.Goexit
+	defer func() { // also if Handle ends its goroutine, as t.FailNow does
 		if array.Messages != nil { // nil: all requests were cancelled
 			l.write(array)
 		}
 	}()
-	r.serve(func(m *Message) { array.Messages = append(array.Messages, l.counted(m)) })
+	r.serve(func(m *Message) { array.Messages = append(array.Messages, l.countedOrError(m)) })
 }
 
 // write writes an answer, even when all contexts have ended. If a server cannot write, the
@@ -452,12 +460,12 @@ type Peer struct {
 	mu         sync.Mutex          // guards the fields below
 	lastID     int64               // of our calls
 	calls      map[ID]*pendingCall // our calls; nil: none
-	serving    map[ID]*served      // its requests; nil: none, because an idle session is to be small
-	callErr    error               // why no more calls can be made; nil: they can
+	serving    map[ID]*served      // its requests; nil: none, because an idle session should stay small
+	callErr    error               // set when the conversation begins to end: why no more calls can be made
 	onEnd      func()              // runs when the conversation has ended, perhaps more than once; nil: nothing does
 	unanswered int                 // for isBusy: requests and refusals whose responses are not yet written
 	held       int                 // for isBusy: bytes of the payloads that readers are serving
-	unread     int                 // for counted: bytes of the results that are not written yet
+	unread     int                 // for countedOrError: bytes of the results that are not written yet
 }
 
 // dispatch takes in a payload. It hands responses to the calls that wait for them, and
@@ -468,11 +476,12 @@ type Peer struct {
 func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *responder {
 	base.owner = p
 	r := &responder{peer: p, handler: h, done: in.done}
-	asArray, refused := p.protocol.beginPayload(in, &base) // asArray: the responses form one array; refused: why the payload is not taken, "" if it is
+	// asArray: the responses form one array. refused: why the payload is not taken; "": it is.
+	asArray, refused := p.protocol.beginPayload(in, &base)
 	if refused != "" {
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
 	}
-	r.Batch = asArray && refused == ""
+	r.asArray = asArray && refused == ""
 	p.takeReport(in)
 	for _, m := range in.Messages {
 		switch m.Kind() {
@@ -483,11 +492,12 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		case Request:
 			x := base
 			x.Request = m
-			switch err := p.registerRequest(ctx, in, &x); {
-			case err == nil:
+			switch err := p.registerRequest(ctx, in, &x); err {
+			case nil:
 				r.requests = append(r.requests, x.state)
 				r.exclusive = r.exclusive || x.exclusive
-			case err != errIgnored:
+			case errIgnored: // it gets no response
+			default:
 				p.refuse(r, in, NewResponse(m.ID, nil, err))
 			}
 		case Invalid:
@@ -495,7 +505,7 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		}
 	}
 	if len(r.refusals)+len(r.requests) == 0 {
-		r.release()
+		r.release() // calls done of the Payload
 		return nil
 	}
 	return r
@@ -537,25 +547,53 @@ func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) err
 	return nil
 }
 
+// enterRequest puts a request into the table. The caller holds mu.
+func (p *Peer) enterRequest(ctx context.Context, x *Exchange) {
+	s := &served{exchange: x, id: x.Request.ID}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	if p.serving == nil {
+		p.serving = map[ID]*served{}
+	}
+	x.state, p.serving[s.id] = s, s
+	p.unanswered++
+	if p.ctx.Err() != nil { // endContexts did not find the request in the table
+		s.cancel()
+	}
+}
+
+// cancelServed cancels the request with this id, if allowed returns true for it. It returns
+// the Exchange; nil: no request was cancelled. Until the handler returns, no other request
+// may have the id.
+func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.serving[id]
+	if s == nil || !allowed(s.exchange) {
+		return nil
+	}
+	s.cancelled = true
+	s.cancel()
+	return s.exchange
+}
+
 // ---- Answering ----
 
-// responder answers a payload: it has the requests to serve, and the refusals. The caller of
-// serve writes the responses, and then calls release.
+// responder answers a payload: it has the requests to serve, and the refusals. serve passes each
+// response to a function that writes it. When all are written, release is called.
 type responder struct {
-	Batch bool // the responses form one array
-
+	asArray   bool // the responses form one array
 	peer      *Peer
 	handler   Handler
 	refusals  []*Message
 	requests  []*served
 	done      func() // of the Payload; nil: there is none
 	exclusive bool   // one of the requests is exclusive
-	ended     int    // how many of the requests have a response
+	ended     int    // how many of the handlers have returned: see endUnserved
 	size      int    // bytes of their results
 }
 
-// serve writes the refusals, and serves the requests one after another. It calls write with
-// each response as soon as it is there. A request that was cancelled gets no response:
+// serve passes the refusals to write, and serves the requests one after another. It passes each
+// response to write as soon as it is there. A request that was cancelled gets no response:
 // 2025-11-25 cancellation, receivers SHOULD "Not send a response for the cancelled request".
 func (r *responder) serve(write func(*Message)) {
 	for _, m := range r.refusals {
@@ -573,9 +611,10 @@ func (r *responder) serve(write func(*Message)) {
 	}
 }
 
-// callHandler calls the Handler, and returns the response. The response is errInternal if
-// Handle panics, or if a method of its result does, such as MarshalJSON. If Handle ends its
-// goroutine, callHandler does not return.
+// callHandler calls the Handler, and returns the response. Of a notification, only the Error of
+// that response is looked at, for the log. The response is errInternal if Handle panics, or if a
+// method of its result does, such as MarshalJSON. If Handle ends its goroutine, callHandler does
+// not return.
 func (x *Exchange) callHandler(ctx context.Context, h Handler) (response *Message) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -612,19 +651,35 @@ func (r *responder) endRequest(s *served, response *Message, write func(*Message
 	}
 }
 
+// removeRequest takes a request out of the table when its handler has returned. It returns
+// false if the request was cancelled.
+func (p *Peer) removeRequest(s *served) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.serving[s.id] == s { // the id may belong to another request by now
+		delete(p.serving, s.id)
+	}
+	if len(p.serving) == 0 {
+		p.serving = nil
+	}
+	s.cancel()
+	return !s.cancelled
+}
+
 // ---- Our calls ----
 
-// call sends a request, and waits for the response: see Call. send is that of the Exchange to
-// which the request belongs; if it belongs to none, that of the Peer.
+// call sends a request, and waits for the response: see Call. send is Exchange.sendRelated if the
+// request belongs to one of the peer's, otherwise Peer.send.
 func (p *Peer) call(ctx context.Context, send sender, method string, params, result any) error {
 	m, err := NewRequest(ID{}, method, params)
 	if err != nil {
 		return err
 	}
+	// If ctx is that of a handler of a notification, nothing is read before that handler has returned.
 	if err := p.awaitReader(ctx); err != nil {
 		return err
 	}
-	c, err := p.registerCall(m)
+	c, err := p.registerCall(m) // gives m its id
 	if err != nil {
 		return err
 	}
@@ -636,28 +691,56 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 		case <-ctx.Done():
 		}
 	}
-	// Here the request was not sent, or ctx has ended. Who takes the call out of the table settles
-	// it. If another goroutine did, the response, or the reason of the failure, is in c.response,
-	// or will be soon.
+	// Here the request was not sent, or ctx has ended. But the response may come in this moment, and
+	// another goroutine may take it in. The one that takes the call out of the table decides. If it is
+	// not this one, the response, or the reason of the failure, is in c.response, or will be soon.
 	if p.removeCall(m.ID) == nil {
 		return (<-c.response).store(result)
 	}
-	if ctx.Err() == nil { // it was not sent
+	if ctx.Err() == nil { // so send has failed
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return cmp.Or(p.callErr, err) // the reason of the end says more than that of the failed write
 	}
-	p.goSend(func() { p.tellAbandoned(send, m, context.Cause(ctx)) })
+	p.goSend(func() { p.tellAbandoned(send, m, context.Cause(ctx)) }) // in MCP, notifications/cancelled
 	return ctx.Err()
 }
 
 // pendingCall is a call that waits for its response.
 type pendingCall struct {
 	request *Message
-	key     ID // see protocol.callKey
+	key     ID // by which notifications name the call: in MCP, its progress token; the zero ID: none do
 	// response has room for one. If the call fails, a Message with the reason in unusable is
 	// put here.
 	response chan *Message
+}
+
+// registerCall gives a request its id, and puts it into the table of calls.
+func (p *Peer) registerCall(m *Message) (*pendingCall, error) {
+	c := &pendingCall{request: m, key: p.protocol.callKey(m), response: make(chan *Message, 1)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.callErr != nil {
+		return nil, markedError{p.callErr, ErrNotSent}
+	}
+	p.lastID++ // the first id is 1: some servers take 0 for no id
+	m.ID = NumberID(p.lastID)
+	if p.calls == nil {
+		p.calls = map[ID]*pendingCall{}
+	}
+	p.calls[m.ID] = c
+	return c, nil
+}
+
+// removeCall takes a call out of the table, and returns it; nil: it is not there. A call is
+// removed once: by its caller, which gives up, or by a goroutine that then puts the response,
+// or the reason of the failure, into its channel.
+func (p *Peer) removeCall(id ID) *pendingCall {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.calls[id]
+	delete(p.calls, id)
+	return c
 }
 
 // ==== More about messages ====
@@ -1196,21 +1279,6 @@ type valuesContext struct {
 // Value returns a value of the other context.
 func (c valuesContext) Value(key any) any { return c.values.Value(key) }
 
-// cancelServed cancels the request with this id, if allowed returns true for it. It returns
-// the Exchange; nil: no request was cancelled. Until the handler returns, no other request
-// may have the id.
-func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.serving[id]
-	if s == nil || !allowed(s.exchange) {
-		return nil
-	}
-	s.cancelled = true
-	s.cancel()
-	return s.exchange
-}
-
 // ---- Our calls, in detail ----
 
 // Context returns a context that ends when the conversation does. Its cause is
@@ -1276,34 +1344,6 @@ func (p *Peer) awaitReader(ctx context.Context) error {
 // channel is closed when the handler has returned, and the peer is read again. It is in the
 // context because Client.Call is given nothing else of the handler.
 type readerKey struct{ peer *Peer }
-
-// registerCall gives a request its id, and puts it into the table of calls.
-func (p *Peer) registerCall(m *Message) (*pendingCall, error) {
-	c := &pendingCall{request: m, key: p.protocol.callKey(m), response: make(chan *Message, 1)}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.callErr != nil {
-		return nil, markedError{p.callErr, ErrNotSent}
-	}
-	p.lastID++ // the first id is 1: some servers take 0 for no id
-	m.ID = NumberID(p.lastID)
-	if p.calls == nil {
-		p.calls = map[ID]*pendingCall{}
-	}
-	p.calls[m.ID] = c
-	return c, nil
-}
-
-// removeCall takes a call out of the table, and returns it; nil: it is not there. A call is
-// removed once: by its caller, which gives up, or by a goroutine that then puts the response,
-// or the reason of the failure, into its channel.
-func (p *Peer) removeCall(id ID) *pendingCall {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c := p.calls[id]
-	delete(p.calls, id)
-	return c
-}
 
 // store stores the result of a response, or returns its error.
 func (m *Message) store(result any) error {
@@ -1689,35 +1729,6 @@ func (p *Peer) isBusy(in Payload) bool {
 	return p.unanswered >= maxInFlight || p.held > max(maxHeld, len(in.raw))
 }
 
-// enterRequest puts a request into the table. The caller holds mu.
-func (p *Peer) enterRequest(ctx context.Context, x *Exchange) {
-	s := &served{exchange: x, id: x.Request.ID}
-	s.ctx, s.cancel = context.WithCancel(ctx)
-	if p.serving == nil {
-		p.serving = map[ID]*served{}
-	}
-	x.state, p.serving[s.id] = s, s
-	p.unanswered++
-	if p.ctx.Err() != nil { // endContexts did not find the request in the table
-		s.cancel()
-	}
-}
-
-// removeRequest takes a request out of the table when its handler has returned. It returns
-// false if the request was cancelled.
-func (p *Peer) removeRequest(s *served) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.serving[s.id] == s { // the id may belong to another request by now
-		delete(p.serving, s.id)
-	}
-	if len(p.serving) == 0 {
-		p.serving = nil
-	}
-	s.cancel()
-	return !s.cancelled
-}
-
 // whyNotServed returns the response to a request that gets no handler; nil: it gets one.
 func (r *responder) whyNotServed(s *served) *Message {
 	switch {
@@ -1771,9 +1782,9 @@ func (p *Peer) leaveReader(in Payload) {
 	p.working.Done()
 }
 
-// counted counts the bytes of a result until endWrite. If too many are unread already, it
+// countedOrError counts the bytes of a result until endWrite. If too many are unread already, it
 // counts nothing, and returns an error response instead. One result alone may have any size.
-func (l *loop) counted(m *Message) *Message {
+func (l *loop) countedOrError(m *Message) *Message {
 	p, size := l.peer, len(m.Result)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1784,7 +1795,7 @@ func (l *loop) counted(m *Message) *Message {
 	return m
 }
 
-// endWrite gives back what counted has counted.
+// endWrite gives back what countedOrError has counted.
 func (p *Peer) endWrite(out Payload) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
