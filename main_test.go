@@ -1190,7 +1190,7 @@ func TestStreamLost(t *testing.T) {
 func TestDisconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLoneStream("a", 1000)
-		s.prime = true
+		s.beginsWithID = true
 		p, _, done := follow(t, s, "")
 		s.disconnect(0)
 		<-done
@@ -1241,7 +1241,7 @@ func TestWhatIsLost(t *testing.T) {
 func TestBeginsAtWhatIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLoneStream("a", 600) // one event of those below
-		s.prime = true
+		s.beginsWithID = true
 		_, hangUp, _ := follow(t, s, "")
 		hangUp()
 		for range 5 {
@@ -1368,7 +1368,7 @@ func TestFailedWrite(t *testing.T) {
 func TestDisplacedResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLoneStream("a", 1<<20)
-		s.prime = true // so that its beginning has an id
+		s.beginsWithID = true // so that its beginning has an id
 		first, _, done := follow(t, s, "")
 		first.timed = true
 		first.stick()

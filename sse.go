@@ -3,28 +3,22 @@
 
 package main
 
-// Server-sent events, what all HTTP shares, and the oldest transport of MCP:
-// HTTP+SSE of 2024-11-05. There, a GET opens a stream of events. The first event
-// says where the client sends its messages, each as a POST. All messages of the
-// server come as events of the stream:
+// Server-sent events, the streams in which a server sends them, and what all HTTP shares. The
+// oldest transport of MCP, HTTP+SSE, is here, too.
 //
-//	> GET /sse                              > POST /sse?session=K7VY…
-//	> Accept: text/event-stream             > Content-Type: application/json
-//	< 200                                   >
-//	< Content-Type: text/event-stream       > {"jsonrpc":"2.0","id":1,"method":"initialize",…}
-//	<                                       < 202
-//	< event: endpoint
-//	< data: /sse?session=K7VY…
+// An event is a few lines of text, and an empty line ends it. This is a stream with two of them:
+//
+//	< 200
+//	< Content-Type: text/event-stream
 //	<
-//	< event: message
+//	< id: 5d1f03aa.1/1
+//	< data: {"jsonrpc":"2.0","method":"notifications/progress","params":{…}}
+//	<
+//	< id: 5d1f03aa.1/2
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
+//	<
 //
-// On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 535 lines.
-//
-// To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
-//
-// How a message of the server reaches its client, in both transports:
+// How a message of the server becomes an event, and reaches the client:
 //
 //	goroutine of the handlers                      goroutine of ServeHTTP
 //	Handler ──► Stream.push ──► the buffer ──────► follower
@@ -32,13 +26,19 @@ package main
 //	                            │
 //	                            └ the newest are kept, for a GET with Last-Event-ID
 //
+// On a first reading, read to the banner "Sessions: what a legacy server remembers about its
+// HTTP clients": 618 lines. They are about events, and about the Stream of a server. The small
+// server in testdata/second has a stream that does the same with less care.
+//
+// To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
+//
 // The parts:
 //
 //	The wire     Events: one event as text
 //	The server   Streams and their followers; Sessions; what StreamableHandler and SSEHandler
-//	             share; SSEHandler
-//	The client   reading events; SSEDialer; POSTs, HTTPError, redirects, WithHeader, which both
-//	             clients share
+//	             share; SSEHandler, which is the server of HTTP+SSE
+//	The client   reading events; SSEDialer, which is the client of HTTP+SSE; POSTs, HTTPError,
+//	             redirects, WithHeader, which both clients share
 //	Bounds and   Guard: what is checked before each HTTP request is handled; bodies; Accept; the
 //	protection   counters, and what is counted; what a stream keeps; large events; the sweep
 //
@@ -154,12 +154,94 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 
 // ==== The server ====
 
+// ---- The events of a stream ----
+//
+// Each stream numbers its events; the first one is 1. It has the newest of them in a buffer. Three
+// numbers say how far it has got:
+//
+//	 kept, for a client that comes back   │  not written yet
+//	4     5     6     7     8     9       │  10     11     12   ◄── push
+//	                              │          │             │
+//	                              │          │             buffer.last
+//	                              │          follower.taken: 10 is being written
+//	                              buffer.written
+
+const (
+	maxUnwritten = 8 << 10 // bytes of a stream that its response has not written, before a sender waits; one event may have more
+	maxWrite     = 8 << 10 // bytes of one write; one event may have more
+)
+
+// sentEvent is an event in a stream. It holds one message.
+type sentEvent struct {
+	text     []byte          // its data
+	result   json.RawMessage // a large result, which is not copied: it is written after text, and then a }
+	method   string          // of the message; "": it is an answer, or no message
+	question ID              // of a request of the server; zero: it is none
+	isResult bool            // the message is an answer with a result
+}
+
+func (e sentEvent) isAnswer() bool   { return e.method == "" }
+func (e sentEvent) isProgress() bool { return e.method == "notifications/progress" }
+
+// size returns how many bytes the data of the event has; that may be one too many.
+func (e sentEvent) size() int { return len(e.text) + len(e.result) + len("}") }
+
+// eventBuffer is what a stream has of its events: those that no response has written, and the
+// newest of the others, which are kept. An event is in use until it is kept or dropped. The mutex of
+// the Stream guards the eventBuffer.
+type eventBuffer struct {
+	events      []sentEvent // always a suffix of all that was sent
+	last        int64       // number of the last event
+	written     int64       // number of the last event that a response has written
+	settled     int64       // number of the last event that is not in use any more: it is kept, or dropped
+	lostThrough int64       // number of the last event that is dropped, progress aside
+
+	inUse     int // bytes of events that are in use
+	keptBytes int // bytes of events that are kept
+	keep      int // keptBytes may be so many; 0: nothing is kept. It does not change when a response has begun
+
+	// The fields below do not change after the first event.
+	usedByAll *counter // counts the bytes in use of all streams
+	keptByAll *counter // counts the bytes that all streams keep
+	countsAll bool     // small results count, too: those of a batch are written together
+}
+
+// first returns the number of the oldest event that the buffer has.
+func (b *eventBuffer) first() int64 { return b.last - int64(len(b.events)) + 1 }
+
+// add gives an event the next number. The event is in use from now on.
+func (b *eventBuffer) add(e sentEvent) {
+	b.events = append(b.events, e)
+	b.last++
+	b.inUse += e.size()
+}
+
+// after appends to batch the events after number n, as many as one write may have. last is the
+// number of the last of them; n, if there is none.
+func (b *eventBuffer) after(n int64, batch []sentEvent) (_ []sentEvent, last int64) {
+	size := 0
+	for next := max(n+1, b.first()); next <= b.last; next++ {
+		e := b.events[next-b.first()]
+		size += e.size()
+		if size > maxWrite && len(batch) > 0 {
+			break
+		}
+		batch = append(batch, e)
+		n = next
+	}
+	return batch, n
+}
+
+// hasAllAfter reports whether the buffer has all events after number n. Progress that was dropped
+// does not count, because the answer makes it unnecessary.
+func (b *eventBuffer) hasAllAfter(n int64) bool { return b.lostThrough <= n && n <= b.last }
+
 // ---- Streams ----
 
 // Stream is a sequence of events, such as those of the response to one POST. A follower is
 // a response that writes them. The life of an event:
 //
-//	push         A sender adds the event to the buffer. It gets the next number; the first one is 1.
+//	push         A sender adds the event to the buffer. It gets the next number.
 //	nextEvents   The follower takes the event. follower.taken becomes its number.
 //	write        The follower writes the event. Its next call of nextEvents says that this is done.
 //	settle       The buffer keeps what is written, if the client may come back, or drops it.
@@ -167,9 +249,20 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 //	attach       The next response follows the stream. It begins after an event that the client names.
 //
 // A sender waits when 8 KiB are not written. So a client that reads slowly slows down its own
-// stream alone. If the client has gone, the sender does not wait.
+// stream alone.
 //
-// The states of a stream:
+// For example, in the picture above the connection breaks while 10 is being written. The client has
+// read 9, and this is stream 1:
+//
+//  1. The write fails, and the follower ends. detach leaves 10, 11 and 12 in the buffer.
+//  2. The client sends a GET with Last-Event-ID: 1/9. The id of an event is that of its stream, a
+//     slash, and its number.
+//  3. attach finds that nothing after 9 is lost. A client that has read only 2 would get an error,
+//     because 3 is lost.
+//  4. The new follower begins with taken 9. It writes 10, 11 and 12.
+//
+// The stream of a POST begins in the state fresh, and the standalone stream in the state unread.
+// There is a follower in the state followed, and in no other:
 //
 //	fresh     ──► followed   attachAt   a response begins
 //	fresh     ──► unread     abandon    the answer goes out as JSON, or the client has gone
@@ -177,27 +270,23 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 //	followed  ──► left       detach     the response is over, and the client may come back
 //	followed  ──► unread     detach     the response is over, and the client cannot come back
 //	left      ──► followed   attach     the client comes back
-//	unread    ──► followed   attach     only the standalone stream, which begins unread: a GET comes
+//	unread    ──► followed   attach     a GET opens the standalone stream
 //
 // Beside its state, a stream may have ended: no event is added any more, but those that are there
 // can still be read. And it may be forgotten: no client can continue it, so it keeps nothing.
-//
-// The id of an event is that of its stream, a slash, and its number. The number 0 stands for
-// the beginning of the stream. A client may continue after any event if all later events are
-// still kept. Dropped progress is no gap, because the answer makes it unnecessary.
 type Stream struct {
-	id        string        // "": no client can continue it, or not yet
-	eventType string        // of its events; "": message, which need not be written
-	prime     bool          // 2025-11-25: a response begins with an id, and may end before its stream
-	keepAlive time.Duration // how long a response may be silent before a comment is written; 0: for ever
-	session   *Session      // nil: the stream belongs to none
-	element   *list.Element // in Sessions.endedStreams, whose mutex guards it; nil: it is not there
+	id           string        // "": no client can continue it, or not yet: Session.addStream sets it
+	eventType    string        // of its events; "": message, which need not be written
+	beginsWithID bool          // 2025-11-25: a response begins with an id, and may end before its stream
+	keepAlive    time.Duration // how long a response may be silent before a comment is written; 0: for ever
+	session      *Session      // nil: the stream belongs to none
+	element      *list.Element // in Sessions.endedStreams, whose mutex guards it; nil: it is not there
 
 	mu          sync.Mutex // guards the fields below
 	state       streamState
 	buffer      eventBuffer
 	follower    *follower     // nil: nobody follows
-	farewell    []byte        // set by disconnect: the event with which this response ends, although the stream goes on; nil: none
+	farewell    []byte        // of Exchange.Disconnect: with this event the response ends, and the stream goes on; nil: none
 	endTime     time.Time     // zero: it has not ended
 	isForgotten bool          // nobody can continue it any more
 	changed     chan struct{} // closed by signal; nil: nobody waits
@@ -209,28 +298,17 @@ type streamState int
 const (
 	fresh    streamState = iota // no response has begun
 	followed                    // a response writes the events
-	left                        // no response does, and the client may come back
+	left                        // no response writes them, and the client may come back
 	unread                      // nobody reads the stream, so nothing can be sent; only a standalone stream can leave this state
 )
 
-// The buffer of a stream has its events. Three numbers say how far it is:
-//
-//	   kept, for a client that comes back   |  not written yet
-//	1/4   1/5   1/6   1/7   1/8   1/9       |  1/10   1/11   1/12  <── push
-//	                              │            │             │
-//	                              buffer.written             buffer.last
-//	                                           follower.taken, while 1/10 is being written
-//
-// add puts an event after the last one. after gives a follower the events after the one that it
-// has taken, as many as one write may have. settle keeps those that are written, or drops them, the
-// oldest first. hasAllAfter says whether a client may continue after a number.
-//
-// Five more names come here before their definitions:
+// Names that need a word of explanation, and are defined later:
 //
 //	noteQuestion, failQuestions    when nobody can read a stream any more, the questions on it fail
-//	enlist                         tells the table of sessions that a stream has ended
+//	enlist                         puts an ended stream into a queue, so that the oldest can be forgotten
 //	await                          waits for a change; after a long silence, it returns a comment to write
-//	limitWrite                     sets the time limit of a write; the hurry of a follower makes it shorter
+//	limitWrite, extendDeadline     set the time limit of a write; hurry leaves it only one second
+//	appendOrWrite                  appends an event to a text, or, if it is large, writes both
 
 // ---- Sending on a stream ----
 
@@ -270,12 +348,21 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	if s.state == left { // nobody writes the event before the client comes back
 		s.settle()
 	}
-	// Without a follower, an answer wakes nobody: respond looks again when the stream ends, and after
-	// the last answer it does end.
+	// Before a response has begun, only incoming.respond of http.go waits. An answer alone decides
+	// nothing there: it waits for the end of the stream, which comes after the last answer.
 	if s.state == followed || !e.isAnswer() {
 		s.signal()
 	}
 	return nil, nil
+}
+
+// mustWait reports whether the sender of an event has to wait, because much is not written yet. In
+// the state left, no sender waits: the client may never come back. The caller holds mu.
+func (s *Stream) mustWait(e sentEvent) bool {
+	if s.state == fresh && e.isAnswer() { // it may still go out as JSON
+		return false
+	}
+	return s.state != left && s.buffer.inUse > 0 && s.buffer.inUse+e.size() > maxUnwritten
 }
 
 // end ends the stream: nothing more can be sent. The follower still writes what was sent. end may
@@ -332,23 +419,24 @@ func (s *Stream) serveFollower(f *follower, r *http.Request) {
 	defer s.detach(f)
 	f.begin()
 	defer extendDeadline(f.w, 0) // for the end of the response, which net/http writes after ServeHTTP
-	text := f.opening            // is written before the events
-	for isFirst := true; ; isFirst = false {
+	before := f.opening          // is written before the events
+	isFirst := true
+	for {
 		farewell, changed, over := s.nextEvents(f)
-		if r.Context().Err() != nil { // the client has gone
+		if r.Context().Err() != nil { // the client has gone, or a deadline of middleware has passed
 			return
 		}
-		text = append(text, farewell...)
-		if isFirst && len(text)+len(f.batch) == 0 { // a proxy may hold the header back until the first byte of the body comes
-			text = []byte(":\n\n") // an empty comment
+		before = append(before, farewell...)
+		if isFirst && len(before)+len(f.batch) == 0 { // a proxy may hold the header back until the first byte of the body comes
+			before = []byte(":\n\n") // an empty comment
 		}
-		err := s.write(text, f)
+		err := s.write(before, f)
 		if err != nil || over {
 			return
 		}
-		text = nil
+		isFirst, before = false, nil
 		if changed != nil {
-			text = s.await(changed, r)
+			before = s.await(changed, r)
 		}
 	}
 }
@@ -382,6 +470,19 @@ func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct
 	return nil, s.whenChanged(), false
 }
 
+// settle keeps or drops the events that are written. In the states left and unread it does so
+// with all events, because no response is to write them. The caller holds mu.
+func (s *Stream) settle() {
+	through, free := s.buffer.written, s.buffer.last
+	if s.state == left || s.state == unread {
+		through = s.buffer.last
+	}
+	if s.follower != nil {
+		free = s.follower.written() // what it is writing stays in the buffer
+	}
+	s.buffer.settleThrough(through, free, s.state != unread && !s.isForgotten)
+}
+
 // begin begins the response of a follower. It writes the status, so that middleware can log it.
 // Nothing between server and client may hold events back: 2026-07-28
 // basic/transports/streamable-http#receiving-messages asks for X-Accel-Buffering.
@@ -391,7 +492,7 @@ func (f *follower) begin() {
 	header.Set("Cache-Control", "no-cache")
 	header.Set("X-Accel-Buffering", "no")
 	f.w.WriteHeader(http.StatusOK)
-	// A ReadTimeout of the server would look like a client that has gone.
+	// Otherwise the ReadTimeout of the server would end the request, as if the client had gone.
 	_ = http.NewResponseController(f.w).SetReadDeadline(time.Time{})
 }
 
@@ -411,7 +512,7 @@ func (s *Stream) write(text []byte, f *follower) (err error) {
 		if s.hasIDs() {
 			event.ID = s.eventID(number)
 		}
-		if text, err = f.appendEvent(text, event, e); err != nil {
+		if text, err = f.appendOrWrite(text, event, e); err != nil {
 			return err
 		}
 	}
@@ -421,36 +522,14 @@ func (s *Stream) write(text []byte, f *follower) (err error) {
 	return rc.Flush()
 }
 
-// hasIDs reports whether events have ids. They have none if no event is kept.
+// hasIDs reports whether events have ids. They have none if no event is kept, which does not change
+// when a response has begun.
 func (s *Stream) hasIDs() bool { return s.buffer.keep > 0 }
 
 // eventID returns the id of the event with number n.
 func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt(n, 10) }
 
 // ---- A cut, and the response that comes next ----
-//
-// For example, in the picture above the connection breaks while 1/10 is being written. The client
-// has read 1/9:
-//
-//  1. The write fails, so serveFollower returns. detach leaves 1/10, 1/11 and 1/12 in the buffer.
-//  2. The client sends a GET with Last-Event-ID: 1/9.
-//  3. numberOf finds that nothing after 1/9 is lost. A client that has read only 1/2 would get an
-//     error, because 1/3 is lost.
-//  4. attach makes a follower whose taken is 9. It writes 1/10, 1/11 and 1/12.
-
-// disconnect cuts the connection on purpose: the follower ends when it has written all events,
-// and tells the client to come back after retry. The stream goes on. Only 2025-11-25 has this, in
-// basic/transports#sending-messages-to-the-server: after an event id has been sent, "the server
-// MAY close the connection (without terminating the SSE stream) at any time". In other revisions,
-// if nothing is kept, or if the response is over already, disconnect does nothing.
-func (s *Stream) disconnect(retry time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.prime && s.hasIDs() && (s.state == fresh || s.state == followed) {
-		s.farewell = Event{Retry: max(retry, time.Millisecond)}.Append(nil)
-		s.signal()
-	}
-}
 
 // detach notes that a follower has ended. If the client may come back, its stream waits for it.
 // Otherwise the stream is unread.
@@ -473,32 +552,36 @@ func (s *Stream) detach(f *follower) {
 }
 
 // isResumable reports whether a client may come back for what it has not read. To come back it
-// names an event id. So one must have been sent: with prime, the response begins with an id, and
-// without it, the first event has one.
+// names an event id. So an id must have been on its way: that with which the response begins, or
+// that of an event. Nobody knows whether it has arrived.
 func (s *Stream) isResumable() bool {
-	return s.hasIDs() && (s.prime || s.buffer.last > 0) && !s.isForgotten
+	return s.hasIDs() && (s.beginsWithID || s.buffer.last > 0) && !s.isForgotten
 }
 
 // attach lets a new response follow the stream. If another one follows, the new one takes its
-// place. after is the id of the last event that the client has got. The new response begins
+// place. after is the id of the last event that the client has got; "": it names none. The new
+// response begins
 //
-//   - after that event; if the client may not continue there, attach returns an error
-//   - if after is "" and another response follows: after the last event that the other one has taken
-//   - if after is "" and none follows: after the last event that was written, or at the oldest event
-//     of the buffer, if that comes later
+//	with an id            after that event; if the client may not continue there, attach returns an error
+//	while another follows after the last event that the other one has taken
+//	otherwise             after the last event that was written; if later ones are lost, with the oldest
+//	                      that is left
 //
 // The caller must then call serveFollower, because nothing else detaches the follower.
 func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from := max(s.buffer.written, s.buffer.first()-1) // the last written one; or the one before the oldest that is still there
-	if s.follower != nil {
-		from = s.follower.taken // the other one still writes what it has taken
-	}
-	if after != "" {
-		if from, err = s.numberOf(after); err != nil {
+	var from int64
+	switch {
+	case after != "":
+		from, err = s.numberOf(after)
+		if err != nil {
 			return nil, err
 		}
+	case s.follower != nil:
+		from = s.follower.taken // the other one still writes what it has taken
+	default:
+		from = max(s.buffer.written, s.buffer.first()-1)
 	}
 	return s.attachAt(w, from, after == ""), nil
 }
@@ -507,9 +590,9 @@ func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err e
 // not given this id, or if the client may not continue after this event. The caller holds mu.
 func (s *Stream) numberOf(id string) (number int64, err error) {
 	number, err = strconv.ParseInt(strings.TrimPrefix(id, s.id+"/"), 10, 64)
-	isOurs := err == nil && number >= 0 && id == s.eventID(number)
-	isSent := isOurs && (number > 0 || s.prime) // without prime, no response has the id of the beginning
-	if !isSent || !s.isResumable() || !s.buffer.hasAllAfter(number) {
+	isOurs := err == nil && number >= 0 && id == s.eventID(number) // 1/09 is not, and no id of another stream
+	hasID := isOurs && (number > 0 || s.beginsWithID)              // 0: the id with which a response begins
+	if !hasID || !s.isResumable() || !s.buffer.hasAllAfter(number) {
 		return 0, errNotKept
 	}
 	return number, nil
@@ -521,7 +604,7 @@ func (s *Stream) numberOf(id string) (number int64, err error) {
 // SSE event consisting of an event ID and an empty data field". The caller holds mu.
 func (s *Stream) attachAt(w http.ResponseWriter, from int64, isNew bool) *follower {
 	f := &follower{w: w, taken: from}
-	if isNew && s.prime && s.hasIDs() {
+	if isNew && s.beginsWithID && s.hasIDs() {
 		f.opening = Event{ID: s.eventID(from), Data: []byte{}}.Append(nil)
 	}
 	if s.follower != nil { // it ends, and the farewell was for it
@@ -968,7 +1051,7 @@ func (h *service) newStream(s *Session) *Stream {
 	stream := &Stream{session: s, keepAlive: h.keepAlive, buffer: eventBuffer{usedByAll: &h.used, keptByAll: &h.kept}}
 	if s != nil {
 		rev, _ := s.remembered()
-		stream.prime = rev.Prime
+		stream.beginsWithID = rev.Prime
 		if rev.Resume {
 			stream.buffer.keep = s.table.Keep
 		}
@@ -1055,6 +1138,20 @@ func (h *service) close(sessions *Sessions) {
 }
 
 // ---- HTTP+SSE of 2024-11-05 ----
+//
+// A GET opens a stream of events. The first event says where the client sends its messages, each
+// as a POST. All messages of the server come as events of the stream:
+//
+//	> GET /sse                              > POST /sse?session=K7VY…
+//	> Accept: text/event-stream             > Content-Type: application/json
+//	< 200                                   >
+//	< Content-Type: text/event-stream       > {"jsonrpc":"2.0","id":1,"method":"initialize",…}
+//	<                                       < 202
+//	< event: endpoint
+//	< data: /sse?session=K7VY…
+//	<
+//	< event: message
+//	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 
 // SSEHandler is an http.Handler for the transport of 2024-11-05. A GET opens a
 // conversation, which ends with the response. The POSTs go to the same path, with
@@ -2640,42 +2737,6 @@ const (
 
 // ---- What a stream keeps ----
 
-const (
-	maxUnwritten = 8 << 10 // bytes of a stream that its response has not written, before a sender waits; one event may have more
-	maxWrite     = 8 << 10 // bytes of one write; one event may have more
-)
-
-// sentEvent is an event in a stream. newSentEvent makes it of a Message.
-type sentEvent struct {
-	text     []byte          // its data
-	result   json.RawMessage // a large result, which is not copied: it is written after text, and then a }
-	method   string          // of the message; "": it is an answer, or no message
-	question ID              // of a request of the server; zero: it is none
-	isResult bool            // the message is an answer with a result
-}
-
-func (e sentEvent) isAnswer() bool { return e.method == "" }
-
-// eventBuffer is what a stream has of its events: those that no response has written, and the
-// newest of the others. It counts their bytes. An event is in use until a response has written
-// it, and settle has kept or dropped it. The mutex of the Stream guards the eventBuffer.
-type eventBuffer struct {
-	events      []sentEvent // always a suffix of all that was sent
-	last        int64       // number of the last event
-	written     int64       // number of the last event that a response has written
-	settled     int64       // number of the last event that is not in use any more: it is kept, or dropped
-	lostThrough int64       // number of the last event that is dropped, progress aside
-
-	inUse     int // bytes of events that are in use
-	keptBytes int // bytes of events that are kept
-	keep      int // keptBytes may be so many; 0: nothing is kept. It does not change when a response has begun
-
-	// The fields below do not change after the first event.
-	usedByAll *counter // counts the bytes in use of all streams
-	keptByAll *counter // counts the bytes that all streams keep
-	countsAll bool     // small results count, too: those of a batch are written together
-}
-
 // send sends a message that is no answer. If too much is in use, pushCounted returns errNoMemory.
 // Then progress is dropped: the answer makes it unnecessary.
 func (s *Stream) send(ctx context.Context, m *Message) error {
@@ -2711,18 +2772,6 @@ func (s *Stream) pushCounted(ctx context.Context, e sentEvent) error {
 	return err
 }
 
-// mustWait reports whether the sender of an event has to wait. In the state left, nobody writes
-// the events before the client comes back, so no sender waits. The caller holds mu.
-func (s *Stream) mustWait(e sentEvent) bool {
-	if s.state == fresh && e.isAnswer() { // it may still go out as JSON
-		return false
-	}
-	return s.state != left && s.buffer.inUse > 0 && s.buffer.inUse+e.size() > maxUnwritten
-}
-
-// first returns the number of the oldest event that the buffer has.
-func (b *eventBuffer) first() int64 { return b.last - int64(len(b.events)) + 1 }
-
 // reserve counts the bytes of an event that is to be added. If all clients together have too
 // much in use, it returns false, and counts nothing. It needs no mutex.
 func (b *eventBuffer) reserve(e sentEvent) bool { return b.usedByAll.take(b.counted(e)) }
@@ -2739,33 +2788,7 @@ func (b *eventBuffer) counted(e sentEvent) int {
 	return counted(e.size())
 }
 
-// add gives an event the next number. The event is in use from now on.
-func (b *eventBuffer) add(e sentEvent) {
-	b.events = append(b.events, e)
-	b.last++
-	b.inUse += e.size()
-}
-
-// after appends to batch the events after number n, as many as one write may have. last is the
-// number of the last of them; n, if there is none.
-func (b *eventBuffer) after(n int64, batch []sentEvent) (_ []sentEvent, last int64) {
-	size := 0
-	for next := max(n+1, b.first()); next <= b.last; next++ {
-		e := b.events[next-b.first()]
-		size += e.size()
-		if size > maxWrite && len(batch) > 0 {
-			break
-		}
-		batch = append(batch, e)
-		n = next
-	}
-	return batch, n
-}
-
-// hasAllAfter reports whether the buffer has all events after number n, progress aside.
-func (b *eventBuffer) hasAllAfter(n int64) bool { return b.lostThrough <= n && n <= b.last }
-
-// settle ends the use of the events up to number through. If the client may come back, they
+// settleThrough ends the use of the events up to number through. If the client may come back, they
 // are kept from now on. These go:
 //
 //   - all of them, if the client cannot come back, or nothing is kept
@@ -2774,7 +2797,7 @@ func (b *eventBuffer) hasAllAfter(n int64) bool { return b.lostThrough <= n && n
 //     one is too much: a client that comes back at once gets a large answer.
 //
 // Events after number free stay for now, because a response is still to write them.
-func (b *eventBuffer) settle(through, free int64, mayComeBack bool) {
+func (b *eventBuffer) settleThrough(through, free int64, mayComeBack bool) {
 	keep := 0 // bytes
 	if mayComeBack {
 		keep = b.keep
@@ -2820,24 +2843,19 @@ func (b *eventBuffer) remove() {
 	}
 }
 
-// settle lets the buffer keep or drop what is written. In the states left and unread, that is all
-// there is, because nobody is to write it. A follower calls settle when it has written more,
-// and when it ends. The caller holds mu.
-func (s *Stream) settle() {
-	through, free := s.buffer.written, s.buffer.last
-	if s.state == left || s.state == unread {
-		through = s.buffer.last
+// disconnect cuts the connection on purpose: the follower ends when it has written all events,
+// and tells the client to come back after retry. The stream goes on. Only 2025-11-25 has this, in
+// basic/transports#sending-messages-to-the-server: after an event id has been sent, "the server
+// MAY close the connection (without terminating the SSE stream) at any time". In other revisions,
+// if nothing is kept, or if the response is over already, disconnect does nothing.
+func (s *Stream) disconnect(retry time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.beginsWithID && s.hasIDs() && (s.state == fresh || s.state == followed) {
+		s.farewell = Event{Retry: max(retry, time.Millisecond)}.Append(nil) // with 0, Append would leave it out
+		s.signal()
 	}
-	if s.follower != nil {
-		free = s.follower.written()
-	}
-	s.buffer.settle(through, free, s.state != unread && !s.isForgotten)
 }
-
-func (e sentEvent) isProgress() bool { return e.method == "notifications/progress" }
-
-// size returns how many bytes the data of the event has; that may be one too many.
-func (e sentEvent) size() int { return len(e.text) + len(e.result) + len("}") }
 
 // abandon makes a stream unread that no response will follow. What was sent on it is dropped.
 func (s *Stream) abandon() {
@@ -2912,10 +2930,10 @@ func (e sentEvent) parts() [][]byte {
 	return [][]byte{e.text, e.result, []byte("}")}
 }
 
-// appendEvent appends an event with its data to text. If the data is large, text and event are
+// appendOrWrite appends an event with its data to text. If the data is large, text and event are
 // written instead, and next is what is to be written after them. Such data is not copied: many
 // responses may write it, one after another.
-func (f *follower) appendEvent(text []byte, event Event, e sentEvent) (next []byte, err error) {
+func (f *follower) appendOrWrite(text []byte, event Event, e sentEvent) (next []byte, err error) {
 	if e.size() <= maxCopied {
 		event.Data = e.text
 		return event.Append(text), nil
