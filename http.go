@@ -75,7 +75,7 @@ package main
 //	in the modern era             the stream of a subscriptions/listen
 //	legacy, without a session     it is dropped
 //
-// On a first reading, read to the banner "The header of legacy requests": 633 lines. The head of
+// On a first reading, read to the banner "The header of legacy requests": 634 lines. The head of
 // sse.go has the words, such as response and handler. On a second reading, the client begins at
 // the banner "The client". testdata/fourth is a whole client in 570 lines.
 //
@@ -224,9 +224,10 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // ---- POST ----
 
-// incoming is a POST while it is answered. The goroutine of ServeHTTP is the only one that
-// writes the response. The handlers run on a goroutine of their own, because they may continue
-// when the client has gone:
+// incoming is a POST while it is answered. The server of testdata/second does the same in post and
+// call.respond, with less care. The goroutine of ServeHTTP is the only one that writes the
+// response. The handlers run on a goroutine of their own, because they may continue when the client
+// has gone:
 //
 //	goroutine of ServeHTTP                    goroutine of the handlers
 //	1 post reads the payload

@@ -547,7 +547,7 @@ func (s *Stream) detach(f *follower) {
 	isUnread := s.state == unread
 	s.mu.Unlock()
 	if isUnread {
-		s.failQuestions()
+		s.failQuestions() // not under mu: it locks the Peer
 	}
 }
 
