@@ -155,18 +155,18 @@ func copyIt(t *testing.T) string {
 // The figures of the README are within a tenth of what take says today.
 func TestReadmeFigures(t *testing.T) {
 	shown := regexp.MustCompile(`(?m)^    go run \./testdata/take .* ([a-z-]+) +# .*: ([0-9,]+) lines, ([0-9,]+) of code$`).FindAllStringSubmatch(copyIt(t), -1)
-	if len(shown) != len(rows) {
-		t.Fatalf("%d rows in the README, %d in take", len(shown), len(rows))
+	if len(shown) != len(sets) {
+		t.Fatalf("%d sets in the README, %d in take", len(shown), len(sets))
 	}
-	for _, row := range shown {
-		out, err := take("-list", row[1])
+	for _, set := range shown {
+		out, err := take("-list", set[1])
 		var lines, code int
 		_, total, _ := strings.Cut(out, "\ntotal: ")
 		if _, scanned := fmt.Sscanf(total, "%d lines, %d of code", &lines, &code); err != nil || scanned != nil {
 			t.Fatal(out, err, scanned)
 		}
-		if !near(row[2], lines) || !near(row[3], code) {
-			t.Errorf("the README says of %s: %s lines, %s of code. Today it has %s lines, %s of code", row[1], row[2], row[3], rounded(lines), rounded(code))
+		if !near(set[2], lines) || !near(set[3], code) {
+			t.Errorf("the README says of %s: %s lines, %s of code. Today it has %s lines, %s of code", set[1], set[2], set[3], rounded(lines), rounded(code))
 		}
 	}
 }

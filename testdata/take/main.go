@@ -29,10 +29,10 @@ import (
 	"strings"
 )
 
-// A row is a list of names that are taken together. A type brings its fields, and
+// A set is a list of names that are taken together. A type brings its fields, and
 // the methods that something taken or the standard library calls. Any other method
 // has to be named, as Type.Method; Type.* stands for all exported ones.
-var rows = map[string]string{
+var sets = map[string]string{
 	"stdio-server": "Serve StdioConn Server AddTool TextContent ToolError Exchange.Progress",
 	"http-server":  "StreamableHandler StreamableHandler.Close Sessions Guard AuthError Server AddTool TextContent ToolError Exchange.Progress",
 	"client": "Client Client.Connect Client.Call Client.CallWithProgress Client.Server Client.Close HTTPDialer HTTPError WithHeader ListToolsResult CallToolParams " +
@@ -53,7 +53,7 @@ type options struct {
 	to, pkg, why string
 	list, force  bool
 	test         bool     // write tests, too
-	what         []string // the rows and names
+	what         []string // the sets and names
 }
 
 func readOptions(args []string, out io.Writer) (*options, error) {
@@ -67,7 +67,7 @@ func readOptions(args []string, out io.Writer) (*options, error) {
 	flags.BoolVar(&o.test, "test", false, "write a test beside the copy: conversations in memory with what is taken")
 	flags.BoolVar(&o.force, "force", false, "overwrite also the files that were changed after take had written them. Without it they are kept")
 	flags.Usage = func() {
-		fmt.Fprint(out, "usage: go run ./testdata/take [flags] WHAT...\n\nThe flags come first. WHAT is a row or an exported name; what an earlier run wrote, and this one does not need, is removed. Without WHAT, -to DIR repeats what wrote the files in DIR.\n\n")
+		fmt.Fprint(out, "usage: go run ./testdata/take [flags] WHAT...\n\nThe flags come first. WHAT is a set or an exported name; what an earlier run wrote, and this one does not need, is removed. Without WHAT, -to DIR repeats what wrote the files in DIR.\n\n")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -95,7 +95,7 @@ func run(args []string, out io.Writer, load func() (*library, error)) error {
 	}
 	if len(o.what) == 0 {
 		if o.why != "" || o.list {
-			return errors.New("-list and -why need WHAT: a row or a name")
+			return errors.New("-list and -why need WHAT: a set or a name")
 		}
 		l.printAll(out)
 		return nil
@@ -152,9 +152,9 @@ func loadCheckout() (*library, error) {
 // printAll says what there is to take.
 func (l *library) printAll(out io.Writer) {
 	fmt.Fprintf(out, "usage: go run ./testdata/take [-to DIR] [-package NAME] [-test] [-list] [-why NAME] [-force] WHAT...\n\n")
-	fmt.Fprintf(out, "WHAT is a row:\n\n")
-	for _, row := range slices.Sorted(maps.Keys(rows)) {
-		fmt.Fprintf(out, "  %-13s %s\n", row, rows[row])
+	fmt.Fprintf(out, "WHAT is a set of declarations that are copied together:\n\n")
+	for _, set := range slices.Sorted(maps.Keys(sets)) {
+		fmt.Fprintf(out, "  %-13s %s\n", set, sets[set])
 	}
 	fmt.Fprintf(out, "\nor an exported name. Type.* stands for all exported methods of a type:\n")
 	for _, file := range l.files {

@@ -203,11 +203,11 @@ func (l *library) exported() (names []string) {
 	return names
 }
 
-// roots returns the units of rows and names.
+// roots returns the units of sets and names.
 func (l *library) roots(what []string) (roots []*unit, err error) {
 	exported := l.exported()
 	for _, name := range what {
-		for _, name := range strings.Fields(cmp.Or(rows[name], name)) {
+		for _, name := range strings.Fields(cmp.Or(sets[name], name)) {
 			before := len(roots)
 			for _, known := range exported {
 				if ok, _ := path.Match(name, known); ok { // Type.* matches all methods
@@ -231,7 +231,7 @@ func (l *library) unknown(name string, known []string) error {
 		return fmt.Errorf("%s is not exported: name what uses it", name)
 	}
 	var near []string
-	for _, k := range slices.Concat(slices.Sorted(maps.Keys(rows)), known) {
+	for _, k := range slices.Concat(slices.Sorted(maps.Keys(sets)), known) {
 		if strings.Contains(strings.ToLower(k), strings.ToLower(name)) {
 			near = append(near, k)
 		}
