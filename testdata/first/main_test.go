@@ -7,7 +7,10 @@ import (
 	"mcpwire/testdata/lesson"
 	"net/http/httptest"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -97,6 +100,53 @@ func TestAnswers(t *testing.T) {
 		req.Header.Set(r.field, r.value)
 		if servePost(recorder, req); recorder.Code != want {
 			t.Errorf("%+v: %d", r, recorder.Code)
+		}
+	}
+}
+
+// A server with the second tool of README.md, put where README.md says, has both tools.
+func TestAnotherTool(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts the go command")
+	}
+	source, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
+	if len(blocks) != 2 {
+		t.Fatalf("%d blocks of Go", len(blocks))
+	}
+	tool, dispatch := blocks[0][1], blocks[1][1]
+	changed := string(source)
+	for place, text := range map[string]string{
+		"[]any{weatherTool}":                              "[]any{weatherTool, greetTool}",
+		"\terr := json.Unmarshal(params, &call)\n":        "\terr := json.Unmarshal(params, &call)\n" + dispatch,
+		"// callTool calls the tool. A wrong name is an ": tool + "\n// callTool calls the tool. A wrong name is an ",
+	} {
+		if strings.Count(changed, place) != 1 {
+			t.Errorf("main.go has %d of %q", strings.Count(changed, place), place)
+		}
+		changed = strings.Replace(changed, place, text, 1)
+	}
+	file := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(file, []byte(changed), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	server := exec.Command("go", "run", file)
+	server.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}
+{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"greet","arguments":{"name":"Ada"}}}
+{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"greet","arguments":{"name":5}}}
+{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"get-weather","arguments":{"city":"Oslo"}}}
+`)
+	out, err := server.Output()
+	for i, want := range []string{`"name":"greet"`, `"text":"Hello, Ada"`, `"isError":true`, `Oslo is 18°C`} {
+		if lines := strings.Split(string(out), "\n"); err != nil || len(lines) != 5 || !strings.Contains(lines[i], want) {
+			t.Errorf("%s does not have %s: %v", out, want, err)
 		}
 	}
 }
