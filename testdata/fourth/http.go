@@ -145,13 +145,17 @@ func (c *client) read(response *http.Response, id string) (m message, err error)
 	if err != nil {
 		return m, err
 	}
-	if json.Unmarshal(text, &m) != nil || string(m.ID) != id && (m.Error == nil || !m.hasNoID()) { // an error may have no id
+	if json.Unmarshal(text, &m) != nil || !m.isAnswerTo(id) {
 		return m, &failure{Status: response.StatusCode, Message: "the response holds no answer"}
 	}
 	return m, nil
 }
 
-func (m message) hasNoID() bool { return m.ID == nil || string(m.ID) == "null" }
+// isAnswerTo tells whether m answers the request with an id. An error may have no id.
+func (m message) isAnswerTo(id string) bool {
+	hasNoID := m.ID == nil || string(m.ID) == "null"
+	return m.Method == "" && (string(m.ID) == id || m.Error != nil && hasNoID)
+}
 
 // ---- Streams of events ----
 
@@ -191,7 +195,7 @@ func (c *client) follow(response *http.Response, id string) (m message, err erro
 		if err := json.Unmarshal(e.data, &m); err != nil {
 			return m, fmt.Errorf("an event holds no message: %w", err)
 		}
-		if m.Method == "" && (string(m.ID) == id || m.hasNoID() && m.Error != nil) {
+		if m.isAnswerTo(id) {
 			return m, nil
 		}
 		if err := c.take(m); err != nil {

@@ -38,7 +38,7 @@ const (
 	maxRounds = 10 // how often a modern server may ask for input in one call
 )
 
-var patience = 5 * time.Second // how long the client waits for each answer before the call, and for that to DELETE
+var patience = 5 * time.Second // for the answers to server/discover, initialize and DELETE; a call has no limit
 
 func main() {
 	answer := flag.String("answer", "", "what the user answers if the tool asks, a `JSON` object; without it nobody can be asked")
@@ -71,7 +71,7 @@ type client struct {
 }
 
 func newClient(url, answer string, out io.Writer) *client {
-	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // the user has not chosen where a redirect leads
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // no redirects: the user has not chosen that address
 	return &client{url: url, answer: json.RawMessage(answer), out: out, http: &http.Client{CheckRedirect: stay}}
 }
 
@@ -185,7 +185,7 @@ func next(versions []string, err error) string {
 		return ""
 	case f.Code == unsupportedVersion:
 		var data struct{ Supported []string }
-		_ = json.Unmarshal(f.Data, &data) // then there are no versions
+		_ = json.Unmarshal(f.Data, &data) // if this fails, there are no versions
 		return legacyIn(data.Supported)
 	case f.Status/100 == 3, f.Status/100 == 5, slices.Contains([]int{401, 403, 408, 429}, f.Status):
 		return ""

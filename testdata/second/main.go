@@ -83,8 +83,9 @@ func decode(text []byte) (m message, fault *rpcError) {
 		return m, &rpcError{parseError, "Parse error"}
 	}
 	err := json.Unmarshal(text, &m)
-	isID := m.ID == nil || strings.IndexByte(`"-0123456789`, m.ID[0]) >= 0
-	if err != nil || m.JSONRPC != "2.0" || !isID || m.ID == nil && m.Method == "" {
+	idIsValid := m.ID == nil || strings.IndexByte(`"-0123456789`, m.ID[0]) >= 0
+	saysNothing := m.ID == nil && m.Method == ""
+	if err != nil || m.JSONRPC != "2.0" || !idIsValid || saysNothing {
 		return message{}, &rpcError{invalidRequest, "Invalid request"}
 	}
 	return m, nil
@@ -207,7 +208,7 @@ type session struct {
 func (srv *server) initialize(w http.ResponseWriter, m message) {
 	var params struct {
 		Capabilities struct {
-			Elicitation *struct{ Form, URL *struct{} } `json:"elicitation"` // {} means a form
+			Elicitation *struct{ Form, URL *struct{} } `json:"elicitation"` // a client can show a form, or open a page; {} is an older way to say form
 		} `json:"capabilities"`
 	}
 	if err := json.Unmarshal(m.Params, &params); err != nil {
@@ -297,7 +298,7 @@ type call struct {
 	session *session
 	request message
 	stream  *stream // what the server sends about the call
-	reader  int     // responses have numbers, because one at a time reads a stream; this is that of the POST
+	reader  int     // the number of the POST's response among those that have read the stream: see stream.reader
 }
 
 // serve begins a call on a goroutine of its own. Then it writes what the call sends.
@@ -308,7 +309,7 @@ func (s *session) serve(w http.ResponseWriter, r *http.Request, m message) {
 		return
 	}
 	go func() {
-		answer := response(m.ID, nil, &rpcError{internalError, "Internal error"})
+		answer := response(m.ID, nil, &rpcError{internalError, "Internal error"}) // what the client gets if run panics
 		defer func() {
 			if reason := recover(); reason != nil { // net/http does this for its own goroutines only
 				log.Print("panic: ", reason)
@@ -476,8 +477,8 @@ func (st *stream) next(ctx context.Context, reader, n int) (m message, ok bool) 
 	}
 }
 
-// take is next without waiting: if the message may come later, it returns a channel that is
-// closed then.
+// take is next without waiting. It returns the message; or false, if there will be none; or,
+// if the message may come later, a channel that is closed at the next change.
 func (st *stream) take(reader, n int) (m message, ok bool, changed <-chan struct{}) {
 	st.session.mu.Lock()
 	defer st.session.mu.Unlock()
@@ -548,13 +549,13 @@ func (s *session) find(id string) (st *stream, n int) {
 	return s.streams[number], n
 }
 
-// follow writes the messages after number n as events, until there will be no more. A new
-// stream begins with an event without a message. Its id is where the client can continue
-// if the connection breaks before the first message.
-func (st *stream) follow(w http.ResponseWriter, r *http.Request, reader, n int, isNew bool) {
+// follow writes the messages after number n as events, until there will be no more. If the
+// request names no event, the response begins with an event without a message. Its id is
+// where the client can continue if the connection breaks before the first message.
+func (st *stream) follow(w http.ResponseWriter, r *http.Request, reader, n int, namesNoEvent bool) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache")
-	if isNew {
+	if namesNoEvent {
 		fmt.Fprintf(w, "id: %d/%d\ndata:\n\n", st.number, n)
 	}
 	for {

@@ -42,7 +42,7 @@ func (c *call) callTool() (object, *rpcError) {
 		Name      string          `json:"name"`
 		Arguments json.RawMessage `json:"arguments"`
 	}
-	_ = json.Unmarshal(c.request.Params, &params) // then there is no name, and no such tool
+	_ = json.Unmarshal(c.request.Params, &params) // if this fails, there is no name, and no such tool
 	i := slices.IndexFunc(tools, func(t tool) bool { return t.Name == params.Name })
 	if i < 0 {
 		return nil, &rpcError{invalidParams, "Unknown tool: " + params.Name}

@@ -155,7 +155,7 @@ func (srv *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := json.Unmarshal(body, &c.request); err != nil || !c.request.isValid() {
-		if !c.request.hasID() {
+		if !c.request.idIsValid() {
 			c.request.ID = nil
 		}
 		c.refuse(http.StatusBadRequest, &rpcError{invalidRequest, "Invalid request", nil})
@@ -173,10 +173,11 @@ func (srv *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (m *request) isValid() bool {
-	return m.JSONRPC == "2.0" && m.Method != "" && m.hasID()
+	return m.JSONRPC == "2.0" && m.Method != "" && m.idIsValid()
 }
 
-func (m *request) hasID() bool {
+// idIsValid reports whether the id is a string or a number, or is missing.
+func (m *request) idIsValid() bool {
 	return m.ID == nil || strings.IndexByte(`"-0123456789`, m.ID[0]) >= 0
 }
 
@@ -188,7 +189,7 @@ func (m *request) check(header http.Header) *rpcError {
 	if m.Method == "resources/read" {
 		name = m.Params.URI
 	}
-	versions := object{"supported": []string{revision}}
+	versions := object{"supported": []string{revision}} // data of the error: it tells the client what to put into _meta
 	switch {
 	case meta.Version == "" || meta.Version == revision && meta.Capabilities == nil:
 		return &rpcError{invalidParams, "_meta must have protocolVersion and clientCapabilities", versions}
