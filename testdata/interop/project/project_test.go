@@ -371,7 +371,7 @@ func TestReadme(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	for document, atLeast := range map[string]int{"README.md": 1, "testdata/by-hand.md": 5, "testdata/first/README.md": 5, "testdata/second/README.md": 6, "testdata/third/README.md": 4, "testdata/fourth/README.md": 5} {
+	for document, atLeast := range map[string]int{"README.md": 1, "testdata/by-hand.md": 5, "testdata/first/README.md": 5, "testdata/second/README.md": 7, "testdata/third/README.md": 4, "testdata/fourth/README.md": 7} {
 		t.Run(document, func(t *testing.T) {
 			steps := stepsOf(t, document)
 			if len(steps) < atLeast {
@@ -407,23 +407,19 @@ func stepsOf(t *testing.T, document string) (steps []step) {
 	return steps
 }
 
-// follow gives steps to one shell, and reports whether each prints what it should. The servers testdata/first and so on are built already. What the
-// reader starts in another terminal runs in the background.
+// follow gives steps to one shell, and reports whether each prints what it should. The servers testdata/first and so on are built already, and so
+// is mcpwire as a server. What the reader starts in another terminal runs in the background.
 func follow(t *testing.T, steps []step, isLast bool) (ok bool) {
 	const mark = "\nend of step\n"
 	servers := t.TempDir()
-	goCommand(t, ".", runtime.GOOS, "build", "-o", servers, "./testdata/first", "./testdata/second", "./testdata/third", "./testdata/fourth")
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	listener.Close()
+	goCommand(t, ".", runtime.GOOS, "build", "-o", servers, ".", "./testdata/first", "./testdata/second", "./testdata/third", "./testdata/fourth")
+	addresses := strings.NewReplacer("127.0.0.1:8080", freeAddress(t), "127.0.0.1:8081", freeAddress(t))
+	programs := strings.NewReplacer("go run ./testdata/", servers+"/", "go run . -trace -http", servers+"/mcpwire -trace -http")
 	script := "trap 'kill $(jobs -p) 2>/dev/null' EXIT\n"
 	for _, step := range steps {
-		commands := strings.NewReplacer("go run ./testdata/", servers+"/", "127.0.0.1:8080", address).Replace(strings.TrimSuffix(step.commands, "\n"))
-		if strings.HasPrefix(commands, servers) && strings.Contains(commands, " -http ") {
-			commands += " 2>/dev/null & until curl -s " + address + " >/dev/null; do sleep 0.1; done"
+		commands := programs.Replace(addresses.Replace(strings.TrimSuffix(step.commands, "\n")))
+		if address := served.FindString(commands); strings.HasPrefix(commands, servers) && address != "" {
+			commands += " 2>/dev/null & until curl -s" + strings.TrimPrefix(address, " -http") + " >/dev/null; do sleep 0.1; done"
 		}
 		script += commands + "\necho; echo end of step\n"
 	}
@@ -440,6 +436,17 @@ func follow(t *testing.T, steps []step, isLast bool) (ok bool) {
 		}
 	}
 	return ok
+}
+
+var served = regexp.MustCompile(` -http \S+`)
+
+func freeAddress(t *testing.T) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
 }
 
 // withoutRandom returns a text without what differs each time.
