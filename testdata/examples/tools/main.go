@@ -46,7 +46,7 @@ type addResult struct {
 }
 
 func add(ctx context.Context, x *mcp.Exchange, args addArguments) (any, error) {
-	return addResult{args.A + args.B}, nil // structured content, and the same as text
+	return addResult{args.A + args.B}, nil // becomes structuredContent, a JSON object for programs, and the same as text for the model
 }
 
 var greetSchema = json.RawMessage(`{"type":"object","required":["name"],
