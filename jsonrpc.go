@@ -16,9 +16,10 @@ package main
 // the peer's requests that we are serving. A Conn carries the messages. ServeConn, on a
 // server, and OpenConn, on a client, connect a Peer with its Conn.
 //
-//	what comes in  Conn.Read ─► Decode ─► Peer.dispatch ┬ a response      ─► the Call that waits for it
+//	what comes in  Conn.Read ─► Decode ─► Peer.dispatch ┬ a response      ─► the call that waits for it
 //	                                                    ├ a notification  ─► Handler.Handle, at once
-//	                                                    └ a request       ─► a responder
+//	                                                    ├ a request       ─► a responder
+//	                                                    └ anything else   ─► a responder, which refuses it
 //	a responder    serve ─► Handler.Handle ─► Conn.Write
 //	a call         Peer.Call ─► the table of calls ─► Conn.Write … the response … ─► Peer.Call returns
 //
@@ -42,7 +43,6 @@ package main
 //	refusal       the error response to a message that no Handler gets
 //	notification  a message that is never answered
 //	belongs to    a message belongs to a request if the handler sends it with Exchange.Notify or Exchange.Call
-//	stands alone  a request stands alone if it belongs to no conversation, as over HTTP without a session
 //	in flight     a request is in flight from the time it has come until its handler has returned
 //	unanswered    a request is unanswered from the time it has come until its response is written
 //	exclusive     a request is exclusive if nothing more is read before it is answered: in MCP, initialize
@@ -55,11 +55,12 @@ package main
 // for any protocol that keeps the two rules. All other files of this package need it.
 //
 // Decode cannot fail. Bad text becomes a Message of the kind Invalid, which holds the
-// error response to send back. So nothing that a peer sends can end the conversation.
+// error response to send back. If it is a bad response, it becomes a Response that makes its call
+// fail. So nothing that a peer sends can end the conversation.
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
 // call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "More about messages": 745 lines. These lines follow a message from its
+// to the banner "More about messages": 757 lines. These lines follow a message from its
 // text to the Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
@@ -95,8 +96,8 @@ import (
 
 // Message is one JSON-RPC request, notification or response. Kind says which.
 // The fields must not be changed once the message has been sent. NewRequest and NewResponse
-// check params and results. Fields that you fill in yourself are not checked. Append makes one line
-// of them, and leaves out an Error.Data that is not JSON.
+// check params and results. Fields that you fill in yourself are not checked. Payload.Append writes
+// them on one line, and leaves out an Error.Data that is not JSON.
 type Message struct {
 	ID     ID              // of a request or a response; the zero ID: none
 	Method string          // of a request or a notification
@@ -180,40 +181,29 @@ func Decode(data []byte) Payload {
 	return in
 }
 
-// ---- From messages to text ----
-
-// Append appends the payload as one line of JSON, without a newline. Only characters that
-// need it are escaped. Append panics if there is no message and Batch is false.
-func (p Payload) Append(b []byte) []byte {
-	if !p.Batch {
-		return p.Messages[0].append(b)
+// decodeMessage reads one message. text is valid JSON. A member counts even if its value is
+// null: "id":null is a wrong id, and not a missing one.
+func decodeMessage(text []byte) *Message {
+	if text[0] != '{' {
+		return newInvalid(ID{}, CodeInvalidRequest, "Invalid request: not an object")
 	}
-	b = append(b, '[')
-	for i, m := range p.Messages {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = m.append(b)
+	var e envelope          // the members, by name
+	twice := e.decode(text) // a member that appears twice, or ""
+	id, _ := parseID(e.id)
+	if twice == "id" {
+		id = ID{}
 	}
-	return append(b, ']')
-}
-
-func (m *Message) append(b []byte) []byte {
-	b = m.appendStart(slices.Grow(b, len(m.Params)+len(m.Result)+128))
-	if m.Params != nil {
-		b = appendLine(append(b, `,"params":`...), m.Params)
+	m := &Message{ID: id, Method: unquote(e.method), Params: e.params, Result: e.result}
+	reason := m.check(e, twice) // sets m.Error, too
+	if reason == "" {
+		return m
 	}
-	if m.Result != nil {
-		b = appendLine(append(b, `,"result":`...), m.Result)
+	if e.isResponse() {
+		// A response is never answered. But if its id can be read, the call that
+		// waits for it fails.
+		return &Message{ID: id, unusable: fmt.Errorf("invalid response: %s", reason)}
 	}
-	if m.Error != nil {
-		fault, err := marshal(m.Error)
-		if err != nil { // Data is not JSON
-			fault, _ = marshal(&Error{Code: m.Error.Code, Message: m.Error.Message})
-		}
-		b = append(append(b, `,"error":`...), fault...)
-	}
-	return append(b, '}')
+	return newInvalid(id, CodeInvalidRequest, "Invalid request: "+reason)
 }
 
 // ==== The conversation ====
@@ -247,8 +237,8 @@ type Handler interface {
 type Exchange struct {
 	Request *Message
 	// Peer is the sender of the request, for messages that do not belong to the request. nil:
-	// the request stands alone. Notify and Call of a nil Peer return ErrNoServerRequests. As the
-	// key of a map, Peer serves for legacy clients only: it is nil for all modern ones.
+	// the request belongs to no conversation, as over HTTP without a session. Notify and Call of a
+	// nil Peer return ErrNoServerRequests. Do not use a Peer that may be nil as the key of a map.
 	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has authenticated
 	// one. A Handler that passes the request on may set it.
@@ -315,15 +305,17 @@ type Conn interface {
 
 // Names that need a word of explanation, and are defined later:
 //
-//	beginPayload, beginRequest    what only the protocol can decide about a payload, or a request
+//	beginPayload, beginRequest    the protocol decides about a payload or a request, and fills in its Exchange
 //	errIgnored                    the error of a request that gets no response
-//	enterReader, leaveReader      count the readers, so that Close can wait; false: the conversation has ended
+//	enterReader, leaveReader      count the readers, so that Close can wait, and the bytes that they serve
+//	takeReport                    logs what the transport says about itself; if it has lost messages, all calls fail
+//	takeNotification              gives a notification to the protocol, which may cancel a request; then to the Handler
 //	refuse                        adds a refusal to a responder; a client drops some of them
-//	countedOrError                counts the bytes of a result; if too many are unread, an error takes its place
+//	countedOrError, endWrite      count the bytes of results until they are written; if they are too many, an error
+//	                              takes the place of a result
 //	whyNotServed, endUnserved     answer requests that the Handler does not get
-//	whyStopped                    the error of a handler that we have stopped ourselves
-//	release                       says that the requests of a responder are answered
-//	goSend                        sends in the background
+//	whyStopped                    says in place of "context canceled" that we have stopped the handler
+//	release                       the requests of a responder are answered; calls done of the Payload
 //	brief                         shortens what a log shows of a peer
 
 // ---- The reader ----
@@ -346,11 +338,30 @@ type Conn interface {
 type loop struct {
 	peer    *Peer
 	handler Handler
-	ending  <-chan struct{} // of each Exchange
-	result  chan error      // has room for the reason why the conversation ended; nil: the peer has hung up
+	ending  <-chan struct{} // Exchange.Ending of each request
+	result  chan error      // serveConn gets the reason why the conversation has ended from it; nil: the peer has hung up
 }
 
-const handOverAfter = time.Millisecond // when a request takes longer, another reader starts
+const handOverAfter = time.Millisecond // when a request takes longer than this, another reader starts
+
+// serveConn is a conversation from its beginning to its end, at a server.
+func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) error {
+	ending := make(chan struct{})
+	l := newLoop(ctx, c, h, protocol, log, false)
+	l.ending = ending
+	l.start()
+	grace := graceAfterHangup
+	var err error
+	select {
+	case err = <-l.result:
+	case <-ctx.Done():
+		err, grace = ctx.Err(), graceAfterStop
+		l.noteEnd(err)
+	}
+	close(ending)
+	doneWithin(grace, &l.peer.working)
+	return errors.Join(err, l.peer.Close())
+}
 
 // start starts the first reader. When the context of the conversation ends, the calls that wait
 // fail, and the Conn is closed. They fail here, and not when Read returns, because a Read of
@@ -378,6 +389,23 @@ func (l *loop) read() {
 	}
 }
 
+// noteEnd notes why the conversation is over. Waiting calls fail. The handlers of a
+// server may still finish; those of a client end at once.
+func (l *loop) noteEnd(err error) {
+	why := closedBecause(err)
+	if err == io.EOF {
+		err = nil
+	}
+	if l.peer.weAreClient { // before the calls fail, so that their callers see that the Peer has ended
+		l.peer.endContexts(why)
+	}
+	l.peer.refuseCalls(why)
+	select {
+	case l.result <- err:
+	default: // the first reason is the one that counts
+	}
+}
+
 // takeIn takes in a payload, and answers it. It returns false if the caller must not read on:
 // the timer has started another reader, or the conversation has ended.
 func (l *loop) takeIn(in Payload) (readOn bool) {
@@ -394,8 +422,8 @@ func (l *loop) takeIn(in Payload) (readOn bool) {
 		l.answer(r)
 		return true
 	case len(r.requests) == 0 && !l.peer.weAreClient: // only refusals
-		// A server writes them before it reads on: a client that does not read them cannot send
-		// more. At a client the timer runs: the response to a call of its own may come next.
+		// A server writes them before it reads on, so that a client that reads nothing cannot make it
+		// hold more and more. A client reads on: the response to a call of its own may come next.
 		l.answer(r)
 		return true
 	}
@@ -407,20 +435,17 @@ func (l *loop) takeIn(in Payload) (readOn bool) {
 // answer writes the answer to a payload: each response as it comes, or one array.
 func (l *loop) answer(r *responder) {
 	defer r.release()
-	if !r.asArray {
-		r.serve(func(m *Message) {
-			one := []*Message{l.countedOrError(m)}
-			l.write(Payload{Messages: one})
-		})
-		return
+	write := func(m *Message) { l.write(Payload{Messages: []*Message{l.countedOrError(m)}}) }
+	if r.asArray {
+		array := Payload{Batch: true}
+		write = func(m *Message) { array.Messages = append(array.Messages, l.countedOrError(m)) }
+		defer func() { // also if Handle ends its goroutine, as t.FailNow does
+			if array.Messages != nil { // nil: all requests were cancelled
+				l.write(array)
+			}
+		}()
 	}
-	array := Payload{Batch: true}
-	defer func() { // also if Handle ends its goroutine, as t.FailNow does
-		if array.Messages != nil { // nil: all requests were cancelled
-			l.write(array)
-		}
-	}()
-	r.serve(func(m *Message) { array.Messages = append(array.Messages, l.countedOrError(m)) })
+	r.serve(write)
 }
 
 // write writes an answer, even when all contexts have ended. If a server cannot write, the
@@ -465,7 +490,7 @@ type Peer struct {
 	onEnd      func()              // runs when the conversation has ended, perhaps more than once; nil: nothing does
 	unanswered int                 // for isBusy: requests and refusals whose responses are not yet written
 	held       int                 // for isBusy: bytes of the payloads that readers are serving
-	unread     int                 // for countedOrError: bytes of the results that are not written yet
+	unwritten  int                 // for countedOrError: bytes of the results that are not written yet
 }
 
 // dispatch takes in a payload. It hands responses to the calls that wait for them, and
@@ -476,7 +501,8 @@ type Peer struct {
 func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *responder {
 	base.owner = p
 	r := &responder{peer: p, handler: h, done: in.done}
-	// asArray: the responses form one array. refused: why the payload is not taken; "": it is.
+	// beginPayload may also fill in base. asArray: the responses form one array. refused: why the
+	// payload is not taken; "": it is.
 	asArray, refused := p.protocol.beginPayload(in, &base)
 	if refused != "" {
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
@@ -536,7 +562,7 @@ func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) err
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.callErr != nil: // the conversation has ended: a response would not be read
+	case p.callErr != nil: // the conversation is ending: a response would not be read
 		return errIgnored
 	case p.serving[x.Request.ID] != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
@@ -556,24 +582,9 @@ func (p *Peer) enterRequest(ctx context.Context, x *Exchange) {
 	}
 	x.state, p.serving[s.id] = s, s
 	p.unanswered++
-	if p.ctx.Err() != nil { // endContexts did not find the request in the table
+	if p.ctx.Err() != nil { // the Peer has ended before the request was in the table, so nothing else cancels it
 		s.cancel()
 	}
-}
-
-// cancelServed cancels the request with this id, if allowed returns true for it. It returns
-// the Exchange; nil: no request was cancelled. Until the handler returns, no other request
-// may have the id.
-func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.serving[id]
-	if s == nil || !allowed(s.exchange) {
-		return nil
-	}
-	s.cancelled = true
-	s.cancel()
-	return s.exchange
 }
 
 // ---- Answering ----
@@ -589,7 +600,7 @@ type responder struct {
 	done      func() // of the Payload; nil: there is none
 	exclusive bool   // one of the requests is exclusive
 	ended     int    // how many of the handlers have returned: see endUnserved
-	size      int    // bytes of their results
+	size      int    // for whyNotServed: bytes of the results so far
 }
 
 // serve passes the refusals to write, and serves the requests one after another. It passes each
@@ -656,7 +667,7 @@ func (r *responder) endRequest(s *served, response *Message, write func(*Message
 func (p *Peer) removeRequest(s *served) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.serving[s.id] == s { // the id may belong to another request by now
+	if p.serving[s.id] == s { // Peer.replace of session.go may have freed the id, and another request may have it
 		delete(p.serving, s.id)
 	}
 	if len(p.serving) == 0 {
@@ -675,7 +686,8 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 	if err != nil {
 		return err
 	}
-	// If ctx is that of a handler of a notification, nothing is read before that handler has returned.
+	// If ctx is that of a handler of a notification, awaitReader waits until that handler has returned:
+	// before that, nothing is read. After a second it returns an error.
 	if err := p.awaitReader(ctx); err != nil {
 		return err
 	}
@@ -884,6 +896,42 @@ func MethodNotFound(method string) *Error {
 	return &Error{Code: CodeMethodNotFound, Message: fmt.Sprintf("Method not found: %.200s", method)}
 }
 
+// ---- From messages to text ----
+
+// Append appends the payload as one line of JSON, without a newline. Only characters that
+// need it are escaped. Append panics if there is no message and Batch is false.
+func (p Payload) Append(b []byte) []byte {
+	if !p.Batch {
+		return p.Messages[0].append(b)
+	}
+	b = append(b, '[')
+	for i, m := range p.Messages {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = m.append(b)
+	}
+	return append(b, ']')
+}
+
+func (m *Message) append(b []byte) []byte {
+	b = m.appendStart(slices.Grow(b, len(m.Params)+len(m.Result)+128))
+	if m.Params != nil {
+		b = appendLine(append(b, `,"params":`...), m.Params)
+	}
+	if m.Result != nil {
+		b = appendLine(append(b, `,"result":`...), m.Result)
+	}
+	if m.Error != nil {
+		fault, err := marshal(m.Error)
+		if err != nil { // Data is not JSON
+			fault, _ = marshal(&Error{Code: m.Error.Code, Message: m.Error.Message})
+		}
+		b = append(append(b, `,"error":`...), fault...)
+	}
+	return append(b, '}')
+}
+
 // ---- Writing JSON ----
 
 // appendStart appends the members that all messages have.
@@ -1025,24 +1073,6 @@ func (o *Object) encode() encoded {
 // still writes the responses of these handlers, because its Close does nothing.
 func ServeConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	return serveConn(ctx, c, h, plainProtocol{}, log)
-}
-
-func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) error {
-	ending := make(chan struct{})
-	l := newLoop(ctx, c, h, protocol, log, false)
-	l.ending = ending
-	l.start()
-	grace := graceAfterHangup
-	var err error
-	select {
-	case err = <-l.result:
-	case <-ctx.Done():
-		err, grace = ctx.Err(), graceAfterStop
-		l.noteEnd(err)
-	}
-	close(ending)
-	doneWithin(grace, &l.peer.working)
-	return errors.Join(err, l.peer.Close())
 }
 
 // OpenConn starts a conversation as the client, and returns at once. It speaks JSON-RPC
@@ -1279,6 +1309,21 @@ type valuesContext struct {
 // Value returns a value of the other context.
 func (c valuesContext) Value(key any) any { return c.values.Value(key) }
 
+// cancelServed cancels the request with this id, if allowed returns true for it. It returns
+// the Exchange; nil: no request was cancelled. Until the handler returns, no other request
+// may have the id, unless Peer.replace has freed it.
+func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.serving[id]
+	if s == nil || !allowed(s.exchange) {
+		return nil
+	}
+	s.cancelled = true
+	s.cancel()
+	return s.exchange
+}
+
 // ---- Our calls, in detail ----
 
 // Context returns a context that ends when the conversation does. Its cause is
@@ -1400,23 +1445,6 @@ func (p *Peer) goSend(f func()) {
 }
 
 // ---- The end of a conversation ----
-
-// noteEnd notes why the conversation is over. Waiting calls fail. The handlers of a
-// server may still finish; those of a client end at once.
-func (l *loop) noteEnd(err error) {
-	why := closedBecause(err)
-	if err == io.EOF {
-		err = nil
-	}
-	if l.peer.weAreClient { // before the calls fail, so that their callers see that the Peer has ended
-		l.peer.endContexts(why)
-	}
-	l.peer.refuseCalls(why)
-	select {
-	case l.result <- err:
-	default: // the first reason is the one that counts
-	}
-}
 
 // Close hangs up. Every waiting Call returns ErrClosed, and the context of every handler
 // ends. With a Conn, Close waits up to a second for the handlers. If one has not returned
@@ -1748,8 +1776,8 @@ func (r *responder) endUnserved(write func(*Message)) {
 	}
 }
 
-// release is called when all responses are written. Until then the requests count as in
-// flight. Otherwise a peer that sends requests, and does not read, could make us hold any
+// release is called when all responses are written. Until then the requests count as
+// unanswered. Otherwise a peer that sends requests, and does not read, could make us hold any
 // number of responses.
 func (r *responder) release() {
 	r.peer.mu.Lock()
@@ -1788,10 +1816,10 @@ func (l *loop) countedOrError(m *Message) *Message {
 	p, size := l.peer, len(m.Result)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.unread > 0 && p.unread+size > maxHeld {
+	if p.unwritten > 0 && p.unwritten+size > maxHeld {
 		return NewResponse(m.ID, nil, errUnread)
 	}
-	p.unread += size
+	p.unwritten += size
 	return m
 }
 
@@ -1800,7 +1828,7 @@ func (p *Peer) endWrite(out Payload) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, m := range out.Messages {
-		p.unread -= len(m.Result)
+		p.unwritten -= len(m.Result)
 	}
 }
 
@@ -2187,31 +2215,6 @@ func member(object []byte, name string) (found json.RawMessage) {
 }
 
 // ---- What is a message ----
-
-// decodeMessage reads one message. text is valid JSON. A member counts even if its value is
-// null: "id":null is a wrong id, and not a missing one.
-func decodeMessage(text []byte) *Message {
-	if text[0] != '{' {
-		return newInvalid(ID{}, CodeInvalidRequest, "Invalid request: not an object")
-	}
-	var e envelope
-	twice := e.decode(text)
-	id, _ := parseID(e.id)
-	if twice == "id" {
-		id = ID{}
-	}
-	m := &Message{ID: id, Method: unquote(e.method), Params: e.params, Result: e.result}
-	reason := m.check(e, twice)
-	if reason == "" {
-		return m
-	}
-	if e.isResponse() {
-		// A response is never answered. But if its id can be read, the call that
-		// waits for it fails.
-		return &Message{ID: id, unusable: fmt.Errorf("invalid response: %s", reason)}
-	}
-	return newInvalid(id, CodeInvalidRequest, "Invalid request: "+reason)
-}
 
 // envelope holds the members of a message, as they were sent; nil: missing.
 type envelope struct {

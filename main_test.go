@@ -308,8 +308,8 @@ func TestUnread(t *testing.T) {
 				}
 			}
 			synctest.Wait()
-			if results != 1 || l.peer.unread != 0 {
-				t.Errorf("%d results were written, %d bytes are unread", results, l.peer.unread)
+			if results != 1 || l.peer.unwritten != 0 {
+				t.Errorf("%d results were written, %d bytes are unread", results, l.peer.unwritten)
 			}
 			l.peer.Close()
 		})

@@ -47,7 +47,6 @@ package main
 //	revision     a version of the protocol, such as 2025-11-25
 //	era          the legacy revisions, which begin with initialize, or the modern ones, in which each request stands alone
 //	_meta        the member of params, and of results, for data about the message and its sender
-//	probe        server/discover, with which a client asks a server what it speaks
 //	standalone   the stream of a session for messages that belong to no request
 //	principal    the user who has sent a request, if the transport has authenticated one
 //
@@ -57,20 +56,21 @@ package main
 //	elicitation  a question of the server to the user: a form, or a URL to visit
 //	sampling     a request of the server to the client's model
 //	roots        the folders that a client lets a server work in
-//	round        one run of a handler: it returns questions, and runs again with the answers
+//	round        the questions of one run of a handler, and their answers
 //	requestState what a modern server wants back with the answers to its questions
-//	mark         x-mcp-header in a tool's schema: over HTTP the argument is repeated in the header
 //
 // Names that need a word of explanation, and are defined later, or in jsonrpc.go:
 //
-//	Bind         reads an object into a struct
+//	Bind         reads an object into a struct; a member without omitempty must be there
 //	facts        returns what MCP keeps with an Exchange, such as its Meta and its Revision
 //	complete     encodes a modern result
-//	permitted    replaces an error code that must not be sent
-//	begin        refuses what has not come through Serve or an HTTP handler of this package
+//	permitted    replaces an error code that a handler must not send
+//	mcpProtocol  what MCP remembers of a peer: what initialize has agreed on, which get returns
+//	begin        refuses what has not come through Serve or an HTTP handler of this package; the first
+//	             request makes it call prepare, which sets what does not change any more
 //
 // On a first reading, read to the banner "What a Server says of itself, and what it
-// refuses": 605 lines. AddTool is at "What a Server offers". To read the client, begin at the banner
+// refuses": 652 lines. AddTool is at "What a Server offers". To read the client, begin at the banner
 // "The client", and go on with Client.negotiate, Client.discover and Client.initialize. The small
 // client in testdata/fourth does the same in 570 lines.
 //
@@ -132,8 +132,8 @@ type Revision struct {
 }
 
 // Revisions are all versions of the protocol, in the order in which a client tries
-// them: the modern ones first, and in each era the newest first. The first line of a row says what
-// each version must say. Of the further lines, each has what came with one version, the oldest first.
+// them: the modern ones first, and in each era the newest first. The first line of a row is about
+// this version. Each further line has what one version has added, the oldest version first.
 //
 // To add a revision, insert a row at its place in this order, in this file or from an init
 // function of your own. A modern revision has no batches, whatever its row says. If you change
@@ -196,7 +196,7 @@ type Implementation struct {
 	Name    string   `json:"name"`
 	Title   string   `json:"title,omitempty"`
 	Version string   `json:"version"`
-	Icons   iconList `json:"icons,omitempty"` // a []Icon
+	Icons   iconList `json:"icons,omitempty"` // []Icon
 }
 
 // The keys of _meta that the protocol has defined.
@@ -257,20 +257,67 @@ type ResultMeta struct {
 	ServerInfo *Implementation `json:"io.modelcontextprotocol/serverInfo,omitempty"`
 }
 
-// CancelledParams are the params of notifications/cancelled. 2025-11-25
-// basic/utilities/cancellation.
-type CancelledParams struct {
-	Reason    string          `json:"reason,omitempty"` // for a log or a user
-	RequestID json.RawMessage `json:"requestId"`        // a string or an integer
+// ---- Which era a message belongs to ----
+//
+// A Peer that speaks MCP calls beginPayload for each payload that comes in, and then beginRequest
+// for each request, before the Handler gets it. Both ends use them.
+
+// beginPayload fills in the revision and the Meta that are remembered. On a server it
+// refuses a batch if the revision has no batches. A client takes any array:
+// otherwise a response in it would be lost.
+func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, refused string) {
+	facts := base.facts()
+	rev, meta := m.get()
+	if rev.Version != "" {
+		facts.revision = rev
+	}
+	facts.meta = meta
+	if !facts.revision.ServerRequests {
+		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC
+		// requests to stdout."
+		base.cannotCall = true
+	}
+	if !in.Batch {
+		return false, ""
+	}
+	if !base.owner.weAreClient {
+		refused = refuseBatch(in, facts.revision)
+	}
+	return facts.revision.Batches, refused
 }
 
-// ProgressParams are the params of notifications/progress. 2025-11-25
-// basic/utilities/progress.
-type ProgressParams struct {
-	ProgressToken json.RawMessage `json:"progressToken"` // that of the request
-	Progress      float64         `json:"progress"`      // rises with each notification
-	Total         float64         `json:"total,omitempty"`
-	Message       string          `json:"message,omitempty"` // for users; from 2025-03-26 on
+// beginRequest decides which era a request belongs to, and fills in what it says
+// about its sender.
+func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
+	facts := x.facts()
+	if in.Batch { // its messages share the mcpFacts that beginPayload has filled in; each needs its own
+		own := *facts
+		facts, x.protocolData = &own, &own
+	}
+	meta, err := x.Request.Meta()
+	rev := revision(meta.ProtocolVersion)
+	// Only the modern era declares a version in _meta, so an unknown one counts as
+	// modern. A legacy version says nothing new.
+	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
+	switch {
+	case x.owner.weAreClient && facts.revision.Modern:
+		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC
+		// responses"
+		x.owner.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
+		return errIgnored
+	case err != nil:
+		return err
+	case modern && in.Batch:
+		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in " + cmp.Or(rev.Version, meta.ProtocolVersion)}
+	case modern:
+		facts.revision, facts.meta = rev, meta
+		x.Peer = nil // a modern client is never sent requests
+	default:
+		facts.meta.ProgressToken = meta.ProgressToken
+		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
+	}
+	x.exclusive = x.Request.Method == "initialize" // what follows it depends on it
+	return nil
 }
 
 // ==== The server ====
@@ -350,7 +397,7 @@ func (x *Exchange) Revision() Revision { return x.facts().revision }
 
 // ---- The modern era: 2026-07-28 ----
 
-// handleModern checks what each modern request must say, in a fixed order. Then it runs the
+// handleModern checks what each modern request must say. Then it runs the
 // handler. The method complete encodes the result, and adds what the handler has not set:
 // resultType, how long a client may cache the result, and the name of this server.
 func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
@@ -369,7 +416,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	case method == "server/discover":
 		return s.complete(x, s.discover())
 	}
-	h := s.method(method) // from Methods, or from AddTool and the others
+	h := s.handlerOf(method) // from Methods, or from AddTool and the others
 	if h == nil {
 		return nil, MethodNotFound(method)
 	}
@@ -386,8 +433,8 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 }
 
 // run runs a handler. If the handler returns an asker, such as an InputRequired, run asks the
-// client. If it returns an error, permitted replaces a code that this revision must not send:
-// -32002, for a resource that is not found, becomes -32602 in 2026-07-28.
+// client. If it returns an error, permitted replaces a code that a handler must not send: -32002,
+// for a resource that is not found, becomes -32602 in 2026-07-28, for example.
 func (s *Server) run(ctx context.Context, x *Exchange, h HandlerFunc) (any, error) {
 	result, err := h(ctx, x)
 	if question, asks := result.(asker); asks && err == nil {
@@ -423,7 +470,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	case x.Revision().Version == "": // no initialize has come before
 		return nil, s.needsHandshake()
 	}
-	h := s.method(method)
+	h := s.handlerOf(method)
 	if h == nil {
 		return nil, MethodNotFound(method)
 	}
@@ -480,7 +527,7 @@ func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, erro
 
 // ---- A call of a tool, and its progress ----
 
-// callTool calls a tool. If the tool returns an *Error, that answers the request. Any other
+// callTool is the handler of tools/call, which AddTool adds. If the tool returns an *Error, that answers the request. Any other
 // error becomes a result with isError, which the model reads.
 func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	var p struct {
@@ -496,10 +543,10 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	}
 	result, err := tool.use.run(ctx, x, p.Arguments) // calls the function that AddTool was given
 	if err == nil {
-		return toolResult(x, result) // a string, for example, becomes a text content
+		return toolResult(x, result) // a string becomes a text content; an InputRequired stays as it is, for run
 	}
 	_, isFault := errors.AsType[*Error](err)
-	if isCancelled := ctx.Err() != nil; isFault || isCancelled {
+	if isFault || ctx.Err() != nil { // after a cancellation, nobody reads a result
 		return nil, err
 	}
 	return ToolError("%v", err).encode()
@@ -692,8 +739,8 @@ func (s *Server) enter(method string, h HandlerFunc) {
 	s.methods[method] = h
 }
 
-// method returns the handler of a method; nil: it is not served.
-func (s *Server) method(name string) HandlerFunc {
+// handlerOf returns the handler of a method; nil: it is not served.
+func (s *Server) handlerOf(name string) HandlerFunc {
 	if h := s.Methods[name]; h != nil {
 		return h
 	}
@@ -2932,6 +2979,8 @@ func (c *Client) hangUp(conn *connection) {
 }
 
 // ---- Negotiation: what does the server speak? ----
+//
+// A probe is server/discover, with which a client asks a server what it speaks.
 
 // open connects in the way that has worked last time. If the server has changed since, or
 // if there was no last time, it tries the Dialers, from the first to the last.
@@ -3735,7 +3784,7 @@ func (p ProgressParams) encode() encoded {
 	return append(b, '}')
 }
 
-// ---- Which era a message belongs to ----
+// ---- What MCP keeps with a Peer and with an Exchange ----
 
 // metaParams are the params of any request: only _meta.
 type metaParams struct {
@@ -3900,30 +3949,6 @@ func (p *Peer) calling(id ID) *Message {
 	return nil
 }
 
-// beginPayload fills in the revision and the Meta that are remembered. On a server it
-// refuses a batch if the revision has no batches. A client takes any array:
-// otherwise a response in it would be lost.
-func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, refused string) {
-	facts := base.facts()
-	rev, meta := m.get()
-	if rev.Version != "" {
-		facts.revision = rev
-	}
-	facts.meta = meta
-	if !facts.revision.ServerRequests {
-		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC
-		// requests to stdout."
-		base.cannotCall = true
-	}
-	if !in.Batch {
-		return false, ""
-	}
-	if !base.owner.weAreClient {
-		refused = refuseBatch(in, facts.revision)
-	}
-	return facts.revision.Batches, refused
-}
-
 // refuseBatch returns the reason why a batch is not taken at all; "": it is. Only
 // 2025-03-26 has batches. Its basic/lifecycle says that initialize "MUST NOT be
 // part of a JSON-RPC batch", and its transports#sending-messages-to-the-server
@@ -3946,40 +3971,6 @@ func refuseBatch(in Payload, rev Revision) (reason string) {
 // hasRequest reports whether the payload holds a request for method.
 func (p Payload) hasRequest(method string) bool {
 	return slices.ContainsFunc(p.Messages, func(m *Message) bool { return m.Method == method && m.Kind() == Request })
-}
-
-// beginRequest decides which era a request belongs to, and fills in what it says
-// about its sender.
-func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
-	facts := x.facts()
-	if in.Batch { // its messages share the mcpFacts that beginPayload has filled in; each needs its own
-		own := *facts
-		facts, x.protocolData = &own, &own
-	}
-	meta, err := x.Request.Meta()
-	rev := revision(meta.ProtocolVersion)
-	// Only the modern era declares a version in _meta, so an unknown one counts as
-	// modern. A legacy version says nothing new.
-	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
-	switch {
-	case x.owner.weAreClient && facts.revision.Modern:
-		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC
-		// responses"
-		x.owner.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
-		return errIgnored
-	case err != nil:
-		return err
-	case modern && in.Batch:
-		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in " + cmp.Or(rev.Version, meta.ProtocolVersion)}
-	case modern:
-		facts.revision, facts.meta = rev, meta
-		x.Peer = nil // a modern client is never sent requests
-	default:
-		facts.meta.ProgressToken = meta.ProgressToken
-		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
-	}
-	x.exclusive = x.Request.Method == "initialize" // what follows it depends on it
-	return nil
 }
 
 // takeNotification handles cancellations, and drops progress that no call waits for.
@@ -4005,6 +3996,22 @@ func (m *mcpProtocol) takeNotification(x *Exchange) (handled bool) {
 // errSubscriptionEnded is the error of subscriptions/listen when the server has
 // ended the subscription.
 var errSubscriptionEnded = errors.New("the server has ended the subscription")
+
+// CancelledParams are the params of notifications/cancelled. 2025-11-25
+// basic/utilities/cancellation.
+type CancelledParams struct {
+	Reason    string          `json:"reason,omitempty"` // for a log or a user
+	RequestID json.RawMessage `json:"requestId"`        // a string or an integer
+}
+
+// ProgressParams are the params of notifications/progress. 2025-11-25
+// basic/utilities/progress.
+type ProgressParams struct {
+	ProgressToken json.RawMessage `json:"progressToken"` // that of the request
+	Progress      float64         `json:"progress"`      // rises with each notification
+	Total         float64         `json:"total,omitempty"`
+	Message       string          `json:"message,omitempty"` // for users; from 2025-03-26 on
+}
 
 // cancel takes in notifications/cancelled. 2025-11-25 basic/utilities/cancellation:
 // one for a request that is unknown or finished, and one that is malformed, is
@@ -4158,6 +4165,8 @@ func digest(params json.RawMessage) []byte {
 }
 
 // ---- Marks: arguments that HTTP repeats in its header ----
+//
+// A mark is x-mcp-header in a tool's schema: over HTTP the argument is repeated in the header.
 
 const (
 	maxMarked   = 4 << 20 // bytes of schemas whose marks are remembered

@@ -23,14 +23,13 @@ package main
 //	child.awaitExit      ◄────────── exit status  exits when stdin has ended
 //	child.shutDown       closes stdin; if that is not enough, SIGTERM, then SIGKILL
 //
-// The type child is two things: a lineConn over stdin and stdout, and a process that must
-// end. To see it work, read lessons 01 and 14 of the course: testdata/README.md. On a first
-// reading, read to the banner "The client": 167 lines. The last part of this file is only
-// about processes that do not end as they should.
+// To see it work, read lessons 01 and 14 of the course: testdata/README.md. On a first
+// reading, read to the banner "The client": 182 lines. The last part of this file is about lines
+// that are too long, about signals, and about processes that do not end as they should.
 //
 // Names that need a word of explanation, and are defined later, or in jsonrpc.go:
 //
-//	tooLong          makes a Payload of a line that is too long
+//	tooLong          says in a Payload that a line was too long
 //	catchSIGPIPE     keeps the process alive if the client has gone
 //	markedError      an error that keeps its text, and also matches another one, here ErrClosed
 //
@@ -63,8 +62,8 @@ import (
 //
 // A line may have up to maxLine bytes without its line end; 0: 4 MiB. A longer line is read
 // to its end, and thrown away. If it was a request, the answer is an error. If it was the answer
-// to a call of ours, the call fails. closeStream is called once: by Close, or after w has failed. It
-// should make a waiting Read or Write return. For standard input that is impossible.
+// to a call of ours, the call fails. closeStream is called once: by Close, or after a failed write to
+// w, whichever comes first. It should make a waiting Read or Write return. For standard input that is impossible.
 func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
 	return &lineConn{
 		r:         bufio.NewReaderSize(r, 64<<10),
@@ -103,6 +102,24 @@ func (c *lineConn) Read() (Payload, error) {
 	}
 }
 
+// readLine returns the next line, without its line end. A line that is too long is cut, but
+// still longer than maxLine. Each line has memory of its own, because a Payload refers to it.
+func (c *lineConn) readLine() ([]byte, error) {
+	var line []byte
+	for {
+		part, more, err := c.r.ReadLine() // more: the line has not ended with this part
+		if err != nil && len(line) == 0 {
+			return nil, err
+		}
+		if len(line) <= c.maxLine {
+			line = append(line, part...)
+		}
+		if err != nil || !more {
+			return line, nil // the next call returns the error
+		}
+	}
+}
+
 // Write writes a payload as one line. If ctx ends, it returns at once. A line that was begun
 // is still finished, as soon as the other end reads again: half a line would damage the line
 // after it.
@@ -118,7 +135,7 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 		return c.writeLine(line)
 	}
 	written := make(chan error, 1)
-	go func() { written <- c.writeLine(line) }() // ends when the other end has read the line, or with Close
+	go func() { written <- c.writeLine(line) }() // ends when the line is written, or when w is closed
 	select {
 	case err := <-written:
 		return err
@@ -136,8 +153,9 @@ func (c *lineConn) writeLine(line []byte) error {
 	if _, err := c.w.Write(line); err != nil {
 		c.writeErr = markedError{err, ErrClosed}
 		go c.closeOnce() // ends when the stream is closed, which may take long for a child
+		return c.writeErr
 	}
-	return c.writeErr
+	return nil
 }
 
 // Close calls closeStream.
@@ -163,6 +181,8 @@ func StdioConn(maxLine int) Conn {
 }
 
 // ==== The client ====
+//
+// The type child is two things: a lineConn over stdin and stdout, and a process that must end.
 
 // CommandDialer is a Dialer that starts a server as a child process, without a shell. It
 // exchanges lines with the child, over the child's standard input and output.
@@ -338,24 +358,6 @@ const (
 	// is short, because most groups are empty soon.
 	groupInterval = 10 * time.Millisecond
 )
-
-// readLine returns the next line, without its line end. A line that is too long is cut, but
-// still longer than maxLine. Each line has memory of its own, because a Payload refers to it.
-func (c *lineConn) readLine() ([]byte, error) {
-	var line []byte
-	for {
-		part, more, err := c.r.ReadLine() // more: the line has not ended with this part
-		if err != nil && len(line) == 0 {
-			return nil, err
-		}
-		if len(line) <= c.maxLine {
-			line = append(line, part...)
-		}
-		if err != nil || !more {
-			return line, nil // the next call returns the error
-		}
-	}
-}
 
 // tooLong returns what Read returns for a line that is too long. The function unreadable, in
 // jsonrpc.go, looks for an id in the first 4 KiB of the line. What it finds decides:
