@@ -47,37 +47,10 @@ package main
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// How a POST travels through the server: see incoming.
-//
-// What becomes of a call when its connection breaks:
-//
-//   - In a session, the handler continues. Its answer is kept on three conditions: the response is a
-//     stream, Sessions.Keep allows it, and the client can have read an event id. Otherwise the answer
-//     is dropped.
-//   - Without a session, and in the modern era, the handler is cancelled: its context ends. Its
-//     answer is dropped.
-//   - Our client continues the stream with a GET, if it has read an event id, and if streams can be
-//     continued in that revision. If they cannot, or if the GET fails, the call fails with
-//     ErrInterrupted.
-//   - If no byte of the response has come, the call fails with the error of net/http. Nobody knows
-//     whether it has run.
-//
-// Where the server sends a message that is not an answer, if it belongs to a request:
-//
-//	in a session                  the stream of the POST
-//	in the modern era             the stream of the POST; a question is the result of the call
-//	legacy, without a session     the stream of the POST; a question fails
-//
-// And if it belongs to none:
-//
-//	in a session                  the standalone stream. Without a GET the message is dropped. After
-//	                              a cut it is kept, if events are kept, and the client can have read an id
-//	in the modern era             the stream of a subscriptions/listen
-//	legacy, without a session     it is dropped
-//
-// On a first reading, read to the banner "The header of legacy requests": 634 lines. The head of
-// sse.go has the words, such as response and handler. On a second reading, the client begins at
-// the banner "The client". testdata/fourth is a whole client in 570 lines.
+// On a first reading, read to the banner "What becomes of a message: where it goes, and what a cut
+// does to a call": 598 lines. The head of sse.go has the words, such as response and handler. On a
+// second reading, the client begins at the banner "The client". testdata/fourth is a whole client in
+// 570 lines.
 //
 // Source: 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http;
 // 2026-07-28 basic/transports/streamable-http. Copy this file with jsonrpc.go,
@@ -113,7 +86,7 @@ import (
 //	incoming.handled             gives back what a POST has taken; called once, when the handlers have returned
 //	incoming.handledIfRefused    calls handled if no Peer has taken in the payload, which otherwise does
 //	incoming.letCloseCancel      lets Close cancel handlers whose session is not in the table
-//	incoming.sessionless         dispatches a legacy payload if there are no sessions
+//	incoming.legacyWithoutSession  checks a legacy payload, if there are no sessions, and calls withoutSession
 //	incoming.status              the status of a response in JSON: 200, unless its one answer is a certain error
 //	StreamableHandler.session    finds the session that a request names, or refuses the request
 //
@@ -121,9 +94,11 @@ import (
 //
 //	Guard.admit                  checks who sends a request: Origin, Host, user
 //	service.enter                counts a request, so that Close can wait for it
-//	canStream, canFlush          whether middleware lets a response be a stream
+//	canFlush                     whether middleware lets a response be a stream; canStream also warns if it does not
+//	service.open                 a context that ends when Close begins
+//	service.newStream            makes a Stream; in a session it keeps events, if the revision can resume
 //	Session.release              says that a request does not use the session any more
-//	service.run, .answerOn       run the handlers, and send their answers on a Stream
+//	service.answerOn             runs the handlers, and sends their answers on the Stream
 //	Peer.dispatch                notes the requests of a payload, and returns the responder for them
 //	Revision, mcpFacts           what MCP knows about a version, and about a request
 
@@ -140,22 +115,8 @@ const decideAfter = time.Second // how long a response waits for the answer befo
 // The Exchange of a request has the header of its POST, and the principal. The context of
 // its handler has the values that middleware has put into the context of the POST. In a
 // session, a client that has gone cancels nothing. So the handler may run on after ServeHTTP has
-// returned, and middleware must not close what a handler uses.
-//
-// # Time-outs and middleware
-//
-// Set ReadTimeout of the http.Server, to half a minute for instance. Without it a
-// client may take any time to send a body, which takes up memory meanwhile. The other
-// time-outs should be two seconds or longer. They do not end a stream, because a stream sets its
-// own deadlines. If the client accepts streams, a response becomes one after a second at the latest.
-//
-// Middleware may wrap the http.ResponseWriter. Then its writer needs the method Unwrap, which
-// http.ResponseController calls. If it has only Flush, a stream ends with the WriteTimeout of the
-// server. If it has neither, like that of http.TimeoutHandler, there are no streams: a call is
-// answered without its progress, and a GET is refused. In both cases the log warns once.
-//
-// If a client sends more bytes after its request, net/http does not notice when the client closes
-// the connection. Then a handler without a session is not cancelled.
+// returned, and middleware must not close what a handler uses. Guard says more about middleware, and
+// which time-outs the http.Server should have.
 type StreamableHandler struct {
 	Handler Handler // required: a *Server, or a Handler that calls one; nil: ServeHTTP panics
 	// Sessions is the table of sessions of the legacy era. If it is nil, there are
@@ -239,12 +200,12 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //	  - a second has passed
 //	  - the client has gone
 //	6 beginResponse decides, under the lock of the Stream:
-//	  - the client has gone, and the handlers still run, or there is no session: no message is written
+//	  - the client has gone, and either the handlers still run or there is no session: no message is written
 //	  - the handlers have returned, and there are only answers: JSON
 //	  - else: the response follows the Stream
 //
 // What a POST has taken, such as the bytes of its body, is given back once, by handled. The Peer
-// that has taken in the payload calls it after the last handler. If none has, post does.
+// that has taken in the payload calls it after the last handler. If no Peer has, post calls it.
 type incoming struct {
 	h       *StreamableHandler
 	w       http.ResponseWriter
@@ -291,10 +252,10 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //	 2 has more than one MCP-Protocol-Version                   400
 //	 3 names a modern version, and one is offered               modern
 //	 4 names no version, and no legacy one is offered           modern, which says what is missing
-//	 5 names a modern version, and none is offered              400; but an initialize with the version only in its header: line 9 or 10
+//	 5 names a modern version, and none is offered              400, unless it is an initialize that names it only in its header
 //	 6 names another version in _meta than in its header        400
 //	 7 names a version in _meta that is not offered             400
-//	 8 is legacy, and no legacy version is offered              400
+//	 8 is anything else, and no legacy version is offered       400
 //	 9 is an initialize, and there are sessions                 initialize opens a new session, even if its header names one
 //	10 is an initialize                                         alone, as JSON
 //	11 is anything else, and there are sessions                 inSession
@@ -320,9 +281,9 @@ func (in *incoming) route(base Exchange) {
 	case len(inHeader) > 1: // 2
 		in.reject(http.StatusBadRequest, mismatch("More than one MCP-Protocol-Version"))
 	case isModern && h.hasModern(): // 3
-		in.modern(base)
+		in.checkModern(base)
 	case version == "" && len(h.legacy) == 0: // 4
-		in.modern(base)
+		in.checkModern(base)
 	case isModern && !(isInitialize && inMeta == ""): // 5
 		in.reject(http.StatusBadRequest, versionError(h.versions, version))
 	case inMeta != "" && len(inHeader) == 1 && inHeader[0] != inMeta: // 6
@@ -335,11 +296,11 @@ func (in *incoming) route(base Exchange) {
 		in.initialize(base)
 	case isInitialize: // 10
 		in.mayStream = false
-		in.alone(base)
+		in.withoutSession(base)
 	case h.Sessions != nil: // 11
 		in.inSession(base)
 	default: // 12
-		in.sessionless(base)
+		in.legacyWithoutSession(base)
 	}
 }
 
@@ -380,9 +341,9 @@ func (in *incoming) inSession(base Exchange) {
 	in.handOn(context.WithoutCancel(in.r.Context()), in.h.Handler, s.Peer, base)
 }
 
-// modern checks a message of the modern era, and dispatches it. A subscription stays open, so its
+// checkModern checks a message of the modern era, and dispatches it. A subscription stays open, so its
 // response must be a stream.
-func (in *incoming) modern(base Exchange) {
+func (in *incoming) checkModern(base Exchange) {
 	fault := in.h.validate(in.r.Header, in.payload)
 	isSubscription := in.payload.hasRequest("subscriptions/listen")
 	switch {
@@ -394,19 +355,19 @@ func (in *incoming) modern(base Exchange) {
 		in.refuse(http.StatusNotAcceptable, "A subscription is a stream: Accept must allow text/event-stream")
 	default:
 		base.facts().revision = revision(in.r.Header.Get("Mcp-Protocol-Version"))
-		in.alone(base)
+		in.withoutSession(base)
 	}
 }
 
 // statelessProtocol is for requests that stand alone. Nothing is stored in it, so all share it.
 var statelessProtocol = new(mcpProtocol)
 
-// alone dispatches a payload that belongs to no session. The server knows nothing
+// withoutSession dispatches a payload that belongs to no session. The server knows nothing
 // of the client but this request. So base.Peer stays nil: the handlers have nobody to call. If
 // the client leaves, nothing can be delivered to it, so the handlers end. 2026-07-28
 // basic/patterns/cancellation#transport-specific-cancellation: "The server MUST
 // treat a client disconnect as cancellation of that request."
-func (in *incoming) alone(base Exchange) {
+func (in *incoming) withoutSession(base Exchange) {
 	noStream := func(context.Context, *Message) error { return errNobody } // for what belongs to no request
 	p := newPeer(in.r.Context(), noStream, statelessProtocol, in.h.Log)    // net/http ends this context when the client leaves
 	in.letCloseCancel(p, ErrClosed)
@@ -429,17 +390,17 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	// 3. The Peer notes the requests, and takes in notifications and responses to our calls. From
 	// now on it is the one that calls handled.
 	in.isDispatched = true
-	replies := p.dispatch(ctx, h, in.payload, base)
-	if replies == nil {
+	responder := p.dispatch(ctx, h, in.payload, base)
+	if responder == nil {
 		in.acknowledge()
 		return
 	}
-	in.isBatch = replies.asArray
+	in.isBatch = responder.asArray
 	in.payload = Payload{} // so that the memory of each message is free when it is handled
 	// 4. The handlers run on a goroutine of their own. The stream ends with the last answer.
 	in.h.run(func() {
 		defer in.stream.end()
-		in.fault = in.h.answerOn(in.stream, replies, results)
+		in.fault = in.h.answerOn(in.stream, responder, results)
 	})
 	// 5. This goroutine writes the response.
 	in.respond()
@@ -581,6 +542,9 @@ func (in *incoming) writeAnswers() {
 		return
 	}
 	var parts [][]byte
+	if in.isBatch {
+		parts = append(parts, []byte("["))
+	}
 	for i, e := range events { // of a batch there may be more than one
 		if i > 0 {
 			parts = append(parts, []byte(","))
@@ -588,7 +552,7 @@ func (in *incoming) writeAnswers() {
 		parts = append(parts, e.parts()...)
 	}
 	if in.isBatch {
-		parts = slices.Concat([][]byte{[]byte("[")}, parts, [][]byte{[]byte("]")})
+		parts = append(parts, []byte("]"))
 	}
 	writeParts(in.w, in.status(), parts)
 }
@@ -631,6 +595,34 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 	// A 404 would end the session for the client.
 	h.refuse(w, r, http.StatusBadRequest, ID{}, "Last-Event-ID is unknown, or no longer kept")
 }
+
+// ---- What becomes of a message: where it goes, and what a cut does to a call ----
+//
+// Where the server sends a message that is not an answer, if it belongs to a request:
+//
+//	in a session                  the stream of the POST
+//	in the modern era             the stream of the POST; a question is the result of the call
+//	legacy, without a session     the stream of the POST; a question fails
+//
+// And if it belongs to none:
+//
+//	in a session                  the standalone stream. Without a GET the message is dropped. After
+//	                              a cut it is kept, if events are kept, and the client may have read an id
+//	in the modern era             the stream of a subscriptions/listen
+//	legacy, without a session     it is dropped
+//
+// What becomes of a call when its connection breaks:
+//
+//   - In a session, the handler continues. Its answer is kept on three conditions: the response is a
+//     stream, Sessions.Keep allows it, and the client may have read an event id. Otherwise the answer
+//     is dropped.
+//   - Without a session, and in the modern era, the handler is cancelled: its context ends. Its
+//     answer is dropped.
+//   - Our client continues the stream with a GET, if it has read an event id, and if streams can be
+//     continued in that revision. If they cannot, or if the GET fails, the call fails with
+//     ErrInterrupted.
+//   - If no byte of the response has come, the call fails with the error of net/http. Nobody knows
+//     whether it has run.
 
 // ---- The header of legacy requests ----
 
@@ -769,8 +761,8 @@ func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 // server SHOULD assume protocol version 2025-03-26".
 const assumedVersion = "2025-03-26"
 
-// sessionless dispatches a legacy payload if there are no sessions.
-func (in *incoming) sessionless(base Exchange) {
+// legacyWithoutSession dispatches a legacy payload if there are no sessions.
+func (in *incoming) legacyWithoutSession(base Exchange) {
 	version := in.r.Header.Get("Mcp-Protocol-Version")
 	fault := in.h.checkVersion(in.r)
 	if fault == nil && version == "" && !slices.Contains(in.h.legacy, assumedVersion) {
@@ -784,7 +776,7 @@ func (in *incoming) sessionless(base Exchange) {
 		return
 	}
 	base.facts().revision = revision(cmp.Or(version, assumedVersion))
-	in.alone(base)
+	in.withoutSession(base)
 }
 
 // ---- The headers of modern requests ----

@@ -27,10 +27,9 @@ package main
 //	                            └ the newest are kept, for a GET with Last-Event-ID
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 618 lines. They are about events, and about the Stream of a server. The small
-// server in testdata/second has a stream that does the same with less care.
-//
-// To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
+// HTTP clients": 622 lines. They are about events, and about the Stream of a server. The small
+// server in testdata/second has a stream that does the same with less care. To see it work, read
+// lessons 06, 09 and 29 of the course: testdata/README.md.
 //
 // The parts:
 //
@@ -47,13 +46,12 @@ package main
 //	response   the HTTP response, and not the JSON-RPC response that is in it
 //	handler    as in jsonrpc.go: what serves a request; not StreamableHandler and SSEHandler, which are
 //	           http.Handlers
-//	answer     what answers a request: a JSON-RPC response. A batch that is answered as JSON has one
-//	           answer, the array. On a Stream it has one for each request
+//	answer     the JSON-RPC response to one request, also in a batch
 //	stream     a sequence of events with numbers; one response carries it, and after a cut the next one
 //	buffer     the events that a stream has: those that are not written, and the newest of the others
 //	follower   a response that writes the events of a stream, and its position in them
 //	kept       a client that comes back can still get it
-//	in use     its bytes are counted: a body, or an event that is not written
+//	in use     its bytes are counted: a body; or an event, until it is kept or dropped
 //	place      the right to run one request
 //
 // Source: 2024-11-05 basic/transports#http-with-sse; 2025-11-25
@@ -163,7 +161,7 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 //	4     5     6     7     8     9       │  10     11     12   ◄── push
 //	                              │          │             │
 //	                              │          │             buffer.last
-//	                              │          follower.taken: 10 is being written
+//	                              │          follower.taken: 10 is being written; 11 and 12 came later
 //	                              buffer.written
 
 const (
@@ -175,7 +173,7 @@ const (
 type sentEvent struct {
 	text     []byte          // its data
 	result   json.RawMessage // a large result, which is not copied: it is written after text, and then a }
-	method   string          // of the message; "": it is an answer, or no message
+	method   string          // of the message; "": it is an answer
 	question ID              // of a request of the server; zero: it is none
 	isResult bool            // the message is an answer with a result
 }
@@ -193,12 +191,12 @@ type eventBuffer struct {
 	events      []sentEvent // always a suffix of all that was sent
 	last        int64       // number of the last event
 	written     int64       // number of the last event that a response has written
-	settled     int64       // number of the last event that is not in use any more: it is kept, or dropped
+	settled     int64       // number of the last event that is kept or dropped: usually written; after a cut, also later ones
 	lostThrough int64       // number of the last event that is dropped, progress aside
 
 	inUse     int // bytes of events that are in use
 	keptBytes int // bytes of events that are kept
-	keep      int // keptBytes may be so many; 0: nothing is kept. It does not change when a response has begun
+	keep      int // keptBytes may be so many; 0: nothing is kept. Once a response has begun, it does not change
 
 	// The fields below do not change after the first event.
 	usedByAll *counter // counts the bytes in use of all streams
@@ -252,13 +250,13 @@ func (b *eventBuffer) hasAllAfter(n int64) bool { return b.lostThrough <= n && n
 // stream alone.
 //
 // For example, in the picture above the connection breaks while 10 is being written. The client has
-// read 9, and this is stream 1:
+// read 9:
 //
 //  1. The write fails, and the follower ends. detach leaves 10, 11 and 12 in the buffer.
-//  2. The client sends a GET with Last-Event-ID: 1/9. The id of an event is that of its stream, a
-//     slash, and its number.
+//  2. The client sends a GET with Last-Event-ID: 5d1f03aa.1/9. The id of an event is that of its
+//     stream, a slash, and its number.
 //  3. attach finds that nothing after 9 is lost. A client that has read only 2 would get an error,
-//     because 3 is lost.
+//     because 3 is lost, unless 3 was progress.
 //  4. The new follower begins with taken 9. It writes 10, 11 and 12.
 //
 // The stream of a POST begins in the state fresh, and the standalone stream in the state unread.
@@ -272,7 +270,7 @@ func (b *eventBuffer) hasAllAfter(n int64) bool { return b.lostThrough <= n && n
 //	left      ──► followed   attach     the client comes back
 //	unread    ──► followed   attach     a GET opens the standalone stream
 //
-// Beside its state, a stream may have ended: no event is added any more, but those that are there
+// Apart from its state, a stream may have ended: no event is added any more, but those that are there
 // can still be read. And it may be forgotten: no client can continue it, so it keeps nothing.
 type Stream struct {
 	id           string        // "": no client can continue it, or not yet: Session.addStream sets it
@@ -304,10 +302,13 @@ const (
 
 // Names that need a word of explanation, and are defined later:
 //
+//	send, sendAnswer               make an event of a message, count its bytes, and push it; they drop progress if
+//	                               too many bytes are in use
+//	settleThrough                  keeps or drops the events up to a number, but drops none after another number
 //	noteQuestion, failQuestions    when nobody can read a stream any more, the questions on it fail
 //	enlist                         puts an ended stream into a queue, so that the oldest can be forgotten
 //	await                          waits for a change; after a long silence, it returns a comment to write
-//	limitWrite, extendDeadline     set the time limit of a write; hurry leaves it only one second
+//	limitWrite, extendDeadline     set the time limit of a write; hurry leaves only one second
 //	appendOrWrite                  appends an event to a text, or, if it is large, writes both
 
 // ---- Sending on a stream ----
@@ -348,21 +349,24 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	if s.state == left { // nobody writes the event before the client comes back
 		s.settle()
 	}
-	// Before a response has begun, only incoming.respond of http.go waits. An answer alone decides
-	// nothing there: it waits for the end of the stream, which comes after the last answer.
+	// This wakes the follower. Before there is one, an answer need not wake incoming.respond of
+	// http.go: that waits for the end of the stream, which comes after the last answer.
 	if s.state == followed || !e.isAnswer() {
 		s.signal()
 	}
 	return nil, nil
 }
 
-// mustWait reports whether the sender of an event has to wait, because much is not written yet. In
-// the state left, no sender waits: the client may never come back. The caller holds mu.
+// mustWait reports whether the sender of an event has to wait, because much is not written yet. The
+// caller holds mu.
 func (s *Stream) mustWait(e sentEvent) bool {
-	if s.state == fresh && e.isAnswer() { // it may still go out as JSON
+	switch {
+	case s.state == left: // the client may never come back
+		return false
+	case s.state == fresh && e.isAnswer(): // it may still go out as JSON
 		return false
 	}
-	return s.state != left && s.buffer.inUse > 0 && s.buffer.inUse+e.size() > maxUnwritten
+	return s.buffer.inUse > 0 && s.buffer.inUse+e.size() > maxUnwritten // a single event may be larger
 }
 
 // end ends the stream: nothing more can be sent. The follower still writes what was sent. end may
@@ -419,24 +423,24 @@ func (s *Stream) serveFollower(f *follower, r *http.Request) {
 	defer s.detach(f)
 	f.begin()
 	defer extendDeadline(f.w, 0) // for the end of the response, which net/http writes after ServeHTTP
-	before := f.opening          // is written before the events
+	text := f.opening            // is written before the events
 	isFirst := true
 	for {
 		farewell, changed, over := s.nextEvents(f)
 		if r.Context().Err() != nil { // the client has gone, or a deadline of middleware has passed
 			return
 		}
-		before = append(before, farewell...)
-		if isFirst && len(before)+len(f.batch) == 0 { // a proxy may hold the header back until the first byte of the body comes
-			before = []byte(":\n\n") // an empty comment
+		text = append(text, farewell...)
+		if isFirst && len(text)+len(f.batch) == 0 { // a proxy may hold the header back until the first byte of the body comes
+			text = []byte(":\n\n") // an empty comment
 		}
-		err := s.write(before, f)
+		err := s.write(text, f)
 		if err != nil || over {
 			return
 		}
-		isFirst, before = false, nil
+		isFirst, text = false, nil
 		if changed != nil {
-			before = s.await(changed, r)
+			text = s.await(changed, r) // nothing, or a comment
 		}
 	}
 }
@@ -471,16 +475,16 @@ func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct
 }
 
 // settle keeps or drops the events that are written. In the states left and unread it does so
-// with all events, because no response is to write them. The caller holds mu.
+// with all events, because no response is there to write them. The caller holds mu.
 func (s *Stream) settle() {
-	through, free := s.buffer.written, s.buffer.last
+	through, droppable := s.buffer.written, s.buffer.last
 	if s.state == left || s.state == unread {
 		through = s.buffer.last
 	}
 	if s.follower != nil {
-		free = s.follower.written() // what it is writing stays in the buffer
+		droppable = s.follower.written() // what it is writing stays in the buffer
 	}
-	s.buffer.settleThrough(through, free, s.state != unread && !s.isForgotten)
+	s.buffer.settleThrough(through, droppable, s.state != unread && !s.isForgotten)
 }
 
 // begin begins the response of a follower. It writes the status, so that middleware can log it.
@@ -498,7 +502,7 @@ func (f *follower) begin() {
 
 // write writes text, and then the events that a follower has taken, if there is anything. A client
 // that does not read them in time loses its connection: see limitWrite.
-func (s *Stream) write(text []byte, f *follower) (err error) {
+func (s *Stream) write(text []byte, f *follower) error {
 	if len(text)+len(f.batch) == 0 {
 		return nil
 	}
@@ -512,6 +516,7 @@ func (s *Stream) write(text []byte, f *follower) (err error) {
 		if s.hasIDs() {
 			event.ID = s.eventID(number)
 		}
+		var err error
 		if text, err = f.appendOrWrite(text, event, e); err != nil {
 			return err
 		}
@@ -522,8 +527,7 @@ func (s *Stream) write(text []byte, f *follower) (err error) {
 	return rc.Flush()
 }
 
-// hasIDs reports whether events have ids. They have none if no event is kept, which does not change
-// when a response has begun.
+// hasIDs reports whether the events have ids: they do if the stream keeps events.
 func (s *Stream) hasIDs() bool { return s.buffer.keep > 0 }
 
 // eventID returns the id of the event with number n.
@@ -552,8 +556,8 @@ func (s *Stream) detach(f *follower) {
 }
 
 // isResumable reports whether a client may come back for what it has not read. To come back it
-// names an event id. So an id must have been on its way: that with which the response begins, or
-// that of an event. Nobody knows whether it has arrived.
+// names an event id. So there must be an id that it may have read: that with which the response
+// begins, or that of an event. Nobody knows whether it has arrived.
 func (s *Stream) isResumable() bool {
 	return s.hasIDs() && (s.beginsWithID || s.buffer.last > 0) && !s.isForgotten
 }
@@ -1157,7 +1161,7 @@ func (h *service) close(sessions *Sessions) {
 // conversation, which ends with the response. The POSTs go to the same path, with
 // a query that names the conversation. Mount it at one path. A proxy must
 // not rewrite that path, because the server tells it to the client. What
-// StreamableHandler says about middleware holds here, too.
+// Guard says about middleware holds here, too.
 //
 // A conversation is a session whose standalone stream is the response to the GET:
 //
@@ -2016,6 +2020,21 @@ func (t *withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 //	fields        Authorization, Content-Encoding and Content-Type come at most once             400
 //	              there are at most 256 of them, with 16 KiB                                     431
 //	Authenticate  it is nil, or returns no error                                                 401, or as an AuthError says
+//
+// # Time-outs and middleware
+//
+// Set ReadTimeout of the http.Server, to half a minute for instance. Without it a
+// client may take any time to send a body, and its bytes take up memory meanwhile. The other
+// time-outs should be two seconds or longer, because a response may wait a second before it begins.
+// They do not end a stream, which sets its own deadlines.
+//
+// Middleware may wrap the http.ResponseWriter. Then its writer needs the method Unwrap, which
+// http.ResponseController calls. If it has only Flush, a stream ends with the WriteTimeout of the
+// server. If it has neither, like that of http.TimeoutHandler, there are no streams: a call is
+// answered without its progress, and a GET is refused. In both cases the log warns once.
+//
+// If a client sends more bytes after its request, net/http does not notice when the client closes
+// the connection. Then a handler without a session is not cancelled.
 type Guard struct {
 	// Origins are the origins that are let in besides those of loopback hosts, such
 	// as https://app.example.com. The pages of these origins, and no others, get
@@ -2796,8 +2815,8 @@ func (b *eventBuffer) counted(e sentEvent) int {
 //   - the oldest ones, if this stream alone keeps too much. Its newest one stays even if that
 //     one is too much: a client that comes back at once gets a large answer.
 //
-// Events after number free stay for now, because a response is still to write them.
-func (b *eventBuffer) settleThrough(through, free int64, mayComeBack bool) {
+// Events after number droppable stay for now, because a response is still to write them.
+func (b *eventBuffer) settleThrough(through, droppable int64, mayComeBack bool) {
 	keep := 0 // bytes
 	if mayComeBack {
 		keep = b.keep
@@ -2818,7 +2837,7 @@ func (b *eventBuffer) settleThrough(through, free int64, mayComeBack bool) {
 			b.remove() // it is the oldest one, because nothing is kept
 		}
 	}
-	for b.keptBytes > keep && (keep == 0 || b.first() < b.settled) && b.first() <= free {
+	for b.keptBytes > keep && (keep == 0 || b.first() < b.settled) && b.first() <= droppable {
 		b.dropOldest()
 	}
 }
