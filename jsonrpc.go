@@ -38,7 +38,7 @@ package main
 //	call          a request that we send, until its response has come
 //	request       a message that must be answered; most often one of the peer
 //	response      a result or an error, with the id of its request
-//	answer        the response to a request, or all responses to a batch
+//	answer        a response that we send; as a verb, to send it
 //	handler       what serves a request: a Handler, or a function that it calls
 //	refusal       the error response to a message that no Handler gets
 //	notification  a message that is never answered
@@ -60,7 +60,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
 // call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "More about messages": 757 lines. These lines follow a message from its
+// to the banner "More about messages": 722 lines. These lines follow a message from its
 // text to the Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
@@ -154,8 +154,8 @@ type Error struct {
 type Payload struct {
 	Messages []*Message
 	Batch    bool
-	// Lost says why the transport has dropped messages; nil: it has dropped none. It does not
-	// know their ids. One may have been the response to any call, so all our calls fail with Lost.
+	// Lost says why the transport has dropped messages; nil: it has dropped none. It does not know
+	// which calls they answered, so all our calls fail with Lost.
 	Lost   error
 	Report error // what the transport says about itself, mostly for the log; nil: nothing
 
@@ -236,9 +236,10 @@ type Handler interface {
 // test of a tool that needs a request uses a Pipe.
 type Exchange struct {
 	Request *Message
-	// Peer is the sender of the request, for messages that do not belong to the request. nil:
-	// the request belongs to no conversation, as over HTTP without a session. Notify and Call of a
-	// nil Peer return ErrNoServerRequests. Do not use a Peer that may be nil as the key of a map.
+	// Peer is the sender of the request, for messages that do not belong to the request. nil: the
+	// sender takes no such messages. In MCP that is so for a modern request, and over HTTP without a
+	// session. Notify and Call of a nil Peer return ErrNoServerRequests. Do not use a Peer that may be
+	// nil as the key of a map.
 	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has authenticated
 	// one. A Handler that passes the request on may set it.
@@ -256,7 +257,7 @@ type Exchange struct {
 	cannotCall   bool    // Call returns ErrNoServerRequests, even if there is a Peer
 	send         sender  // sends what belongs to the request
 	protocolData any     // what the protocol keeps with the exchange
-	// A transport that bounds the bytes of all its requests sets these two; nil: it does not.
+	// HTTP sets these two, because it bounds the bytes of all requests together; nil: there is no bound.
 	encode func(result any) (json.RawMessage, error) // encodes the result, in place of marshalObject
 	use    func(n int) error                         // counts the bytes of the client's answers to our questions
 }
@@ -303,21 +304,6 @@ type Conn interface {
 	Close() error
 }
 
-// Names that need a word of explanation, and are defined later:
-//
-//	beginPayload, beginRequest    the protocol decides about a payload or a request, and fills in its Exchange
-//	errIgnored                    the error of a request that gets no response
-//	enterReader, leaveReader      count the readers, so that Close can wait, and the bytes that they serve
-//	takeReport                    logs what the transport says about itself; if it has lost messages, all calls fail
-//	takeNotification              gives a notification to the protocol, which may cancel a request; then to the Handler
-//	refuse                        adds a refusal to a responder; a client drops some of them
-//	countedOrError, endWrite      count the bytes of results until they are written; if they are too many, an error
-//	                              takes the place of a result
-//	whyNotServed, endUnserved     answer requests that the Handler does not get
-//	whyStopped                    says in place of "context canceled" that we have stopped the handler
-//	release                       the requests of a responder are answered; calls done of the Payload
-//	brief                         shortens what a log shows of a peer
-
 // ---- The reader ----
 
 // loop reads payloads from a Conn, calls a Handler for them, and writes the answers. One
@@ -339,29 +325,10 @@ type loop struct {
 	peer    *Peer
 	handler Handler
 	ending  <-chan struct{} // Exchange.Ending of each request
-	result  chan error      // serveConn gets the reason why the conversation has ended from it; nil: the peer has hung up
+	result  chan error      // gets the reason why the conversation has ended, for which ServeConn waits; nil: the peer has hung up
 }
 
 const handOverAfter = time.Millisecond // when a request takes longer than this, another reader starts
-
-// serveConn is a conversation from its beginning to its end, at a server.
-func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) error {
-	ending := make(chan struct{})
-	l := newLoop(ctx, c, h, protocol, log, false)
-	l.ending = ending
-	l.start()
-	grace := graceAfterHangup
-	var err error
-	select {
-	case err = <-l.result:
-	case <-ctx.Done():
-		err, grace = ctx.Err(), graceAfterStop
-		l.noteEnd(err)
-	}
-	close(ending)
-	doneWithin(grace, &l.peer.working)
-	return errors.Join(err, l.peer.Close())
-}
 
 // start starts the first reader. When the context of the conversation ends, the calls that wait
 // fail, and the Conn is closed. They fail here, and not when Read returns, because a Read of
@@ -409,10 +376,10 @@ func (l *loop) noteEnd(err error) {
 // takeIn takes in a payload, and answers it. It returns false if the caller must not read on:
 // the timer has started another reader, or the conversation has ended.
 func (l *loop) takeIn(in Payload) (readOn bool) {
-	if !l.peer.enterReader(in) {
+	if !l.peer.enterReader(in) { // the conversation has ended
 		return false
 	}
-	defer l.peer.leaveReader(in)
+	defer l.peer.leaveReader(in) // Close waits for this
 	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send}
 	r := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
 	switch {
@@ -432,31 +399,28 @@ func (l *loop) takeIn(in Payload) (readOn bool) {
 	return next.Stop() // true: the timer has not fired, so there is no other reader
 }
 
-// answer writes the answer to a payload: each response as it comes, or one array.
+// answer serves the requests of a payload, and writes each response as soon as it is there.
 func (l *loop) answer(r *responder) {
-	defer r.release()
-	write := func(m *Message) { l.write(Payload{Messages: []*Message{l.countedOrError(m)}}) }
-	if r.asArray {
-		array := Payload{Batch: true}
-		write = func(m *Message) { array.Messages = append(array.Messages, l.countedOrError(m)) }
-		defer func() { // also if Handle ends its goroutine, as t.FailNow does
-			if array.Messages != nil { // nil: all requests were cancelled
-				l.write(array)
-			}
-		}()
+	if r.asArray { // a batch
+		l.answerAsArray(r)
+		return
 	}
-	r.serve(write)
+	defer r.release() // until now the requests count as unanswered
+	r.serve(func(m *Message) {
+		m = l.countedOrError(m) // if too many bytes of results wait to be written, an error takes the place of this one
+		l.write(Payload{Messages: []*Message{m}})
+	})
 }
 
 // write writes an answer, even when all contexts have ended. If a server cannot write, the
 // conversation is over. A client continues: if its connection is lost, its Read fails as well.
 func (l *loop) write(out Payload) {
-	defer l.peer.endWrite(out)
+	defer l.peer.endWrite(out) // the bytes of its results do not wait any more
 	err := l.peer.conn.Write(context.Background(), out)
 	switch {
 	case err == nil:
 	case l.peer.weAreClient:
-		l.reportUnsent(out, err)
+		l.reportUnsent(out, err) // logs err, and tries to send an error in place of each result
 	default:
 		l.noteEnd(fmt.Errorf("write: %w", err))
 		l.peer.conn.Close()
@@ -508,13 +472,13 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
 	}
 	r.asArray = asArray && refused == ""
-	p.takeReport(in)
+	p.takeReport(in) // logs what the transport says about itself; if it has lost messages, our calls fail
 	for _, m := range in.Messages {
 		switch m.Kind() {
 		case Response:
 			p.deliver(m)
 		case Notification:
-			p.takeNotification(ctx, h, m, base)
+			p.takeNotification(ctx, h, m, base) // the protocol comes first, for cancellations; then the Handler
 		case Request:
 			x := base
 			x.Request = m
@@ -524,7 +488,7 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 				r.exclusive = r.exclusive || x.exclusive
 			case errIgnored: // it gets no response
 			default:
-				p.refuse(r, in, NewResponse(m.ID, nil, err))
+				p.refuse(r, in, NewResponse(m.ID, nil, err)) // adds it to r.refusals; a client drops some
 			}
 		case Invalid:
 			p.refuse(r, in, m)
@@ -545,7 +509,7 @@ func (p *Peer) deliver(m *Message) {
 	case c != nil:
 		c.response <- m
 	case m.unusable != nil:
-		p.log.Warn("dropped a response", "reason", brief(m.unusable.Error()))
+		p.log.Warn("dropped a response", "reason", brief(m.unusable.Error())) // brief shortens it for the log
 	case m.Error != nil && m.ID == ID{}: // with an id it may be for a call that has ended
 		p.log.Warn("an error for no call of ours", "error", brief(m.Error.Error()))
 	default:
@@ -556,7 +520,7 @@ func (p *Peer) deliver(m *Message) {
 // registerRequest puts a request of a payload into the table of requests that are being
 // served. If it returns an error, that is the response. After errIgnored there is none.
 func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) error {
-	if err := p.protocol.beginRequest(in, x); err != nil {
+	if err := p.protocol.beginRequest(in, x); err != nil { // may fill in x, too
 		return err
 	}
 	p.mu.Lock()
@@ -610,9 +574,9 @@ func (r *responder) serve(write func(*Message)) {
 	for _, m := range r.refusals {
 		write(m)
 	}
-	defer r.endUnserved(write)
+	defer r.endUnserved(write) // if a handler has ended this goroutine, as t.FailNow does
 	for _, s := range r.requests {
-		response := r.whyNotServed(s)
+		response := r.whyNotServed(s) // such as: it was cancelled before its turn
 		if response == nil {
 			response = s.exchange.callHandler(s.ctx, r.handler)
 		}
@@ -637,7 +601,7 @@ func (x *Exchange) callHandler(ctx context.Context, h Handler) (response *Messag
 	result, err := h.Handle(ctx, x)
 	switch {
 	case err != nil:
-		err = x.whyStopped(ctx, err)
+		err = x.whyStopped(ctx, err) // if we have stopped the handler, this says so in place of "context canceled"
 	case x.Request.Kind() == Request: // the result of a notification is not sent
 		raw, err = x.marshal(result)
 	}
@@ -667,7 +631,7 @@ func (r *responder) endRequest(s *served, response *Message, write func(*Message
 func (p *Peer) removeRequest(s *served) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.serving[s.id] == s { // Peer.replace of session.go may have freed the id, and another request may have it
+	if p.serving[s.id] == s { // a second initialize may have freed the id, and another request may have it
 		delete(p.serving, s.id)
 	}
 	if len(p.serving) == 0 {
@@ -679,15 +643,16 @@ func (p *Peer) removeRequest(s *served) bool {
 
 // ---- Our calls ----
 
-// call sends a request, and waits for the response: see Call. send is Exchange.sendRelated if the
-// request belongs to one of the peer's, otherwise Peer.send.
+// call sends a request, and waits for the response: see Call. send is Exchange.sendRelated if a
+// handler asks the peer whose request it serves, otherwise Peer.send.
 func (p *Peer) call(ctx context.Context, send sender, method string, params, result any) error {
 	m, err := NewRequest(ID{}, method, params)
 	if err != nil {
 		return err
 	}
-	// If ctx is that of a handler of a notification, awaitReader waits until that handler has returned:
-	// before that, nothing is read. After a second it returns an error.
+	// While a notification is handled, nothing is read. If ctx is that of its handler, awaitReader
+	// waits until the handler has returned, so a goroutine that it has started can call. In the
+	// handler itself, awaitReader returns an error after a second.
 	if err := p.awaitReader(ctx); err != nil {
 		return err
 	}
@@ -703,9 +668,9 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 		case <-ctx.Done():
 		}
 	}
-	// Here the request was not sent, or ctx has ended. But the response may come in this moment, and
-	// another goroutine may take it in. The one that takes the call out of the table decides. If it is
-	// not this one, the response, or the reason of the failure, is in c.response, or will be soon.
+	// Here the request was not sent, or ctx has ended. But the reader may be taking in the response at
+	// this moment. Whoever removes the call from the table owns the result. If it was not this
+	// goroutine, the response, or the reason of the failure, is in c.response, or will be soon.
 	if p.removeCall(m.ID) == nil {
 		return (<-c.response).store(result)
 	}
@@ -714,7 +679,7 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 		defer p.mu.Unlock()
 		return cmp.Or(p.callErr, err) // the reason of the end says more than that of the failed write
 	}
-	p.goSend(func() { p.tellAbandoned(send, m, context.Cause(ctx)) }) // in MCP, notifications/cancelled
+	p.goSend(func() { p.tellAbandoned(send, m, context.Cause(ctx)) }) // in the background; in MCP, notifications/cancelled
 	return ctx.Err()
 }
 
@@ -733,7 +698,7 @@ func (p *Peer) registerCall(m *Message) (*pendingCall, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.callErr != nil {
-		return nil, markedError{p.callErr, ErrNotSent}
+		return nil, markedError{p.callErr, ErrNotSent} // matches both
 	}
 	p.lastID++ // the first id is 1: some servers take 0 for no id
 	m.ID = NumberID(p.lastID)
@@ -1075,6 +1040,25 @@ func ServeConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	return serveConn(ctx, c, h, plainProtocol{}, log)
 }
 
+// serveConn is a conversation from its beginning to its end, at a server.
+func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) error {
+	ending := make(chan struct{})
+	l := newLoop(ctx, c, h, protocol, log, false)
+	l.ending = ending
+	l.start()
+	grace := graceAfterHangup
+	var err error
+	select {
+	case err = <-l.result:
+	case <-ctx.Done():
+		err, grace = ctx.Err(), graceAfterStop
+		l.noteEnd(err)
+	}
+	close(ending)
+	doneWithin(grace, &l.peer.working)
+	return errors.Join(err, l.peer.Close())
+}
+
 // OpenConn starts a conversation as the client, and returns at once. It speaks JSON-RPC
 // alone: for MCP, use Client. h answers the requests of the peer and takes in its
 // notifications. If h is nil, requests are answered with CodeMethodNotFound. The
@@ -1311,7 +1295,7 @@ func (c valuesContext) Value(key any) any { return c.values.Value(key) }
 
 // cancelServed cancels the request with this id, if allowed returns true for it. It returns
 // the Exchange; nil: no request was cancelled. Until the handler returns, no other request
-// may have the id, unless Peer.replace has freed it.
+// may have the id, unless a second initialize has freed it: see Peer.replace.
 func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1808,6 +1792,18 @@ func (p *Peer) leaveReader(in Payload) {
 	p.held -= len(in.raw)
 	p.mu.Unlock()
 	p.working.Done()
+}
+
+// answerAsArray serves the requests of a batch, and writes their responses as one array.
+func (l *loop) answerAsArray(r *responder) {
+	defer r.release()
+	array := Payload{Batch: true}
+	defer func() { // also if Handle ends its goroutine, as t.FailNow does
+		if array.Messages != nil { // nil: all requests were cancelled
+			l.write(array)
+		}
+	}()
+	r.serve(func(m *Message) { array.Messages = append(array.Messages, l.countedOrError(m)) })
 }
 
 // countedOrError counts the bytes of a result until endWrite. If too many are unread already, it

@@ -28,8 +28,8 @@ package main
 //	the page      for browsers: the course, and what the tap sees
 //	the program   main, signals, flags, and standard error
 //
-// On a first reading, read to the banner "A tool that asks the user": 188 lines. testdata/examples
-// has smaller programs. The one in users serves a tool over HTTP.
+// On a first reading, read to the banner "Notes: resources, a tool that writes one, and a prompt about
+// one": 226 lines. testdata/examples has smaller programs. The one in users serves a tool over HTTP.
 
 import (
 	"bufio"
@@ -185,8 +185,6 @@ func (d *demo) count(ctx context.Context, x *Exchange, args countArguments) (any
 	}
 	return fmt.Sprintf("counted to %d", args.N), nil
 }
-
-// ---- A tool that asks the user ----
 
 var askTool = Tool{
 	Name: "ask", Title: "Ask for a name", Description: "Asks the user for a name, and greets.",

@@ -59,18 +59,8 @@ package main
 //	round        the questions of one run of a handler, and their answers
 //	requestState what a modern server wants back with the answers to its questions
 //
-// Names that need a word of explanation, and are defined later, or in jsonrpc.go:
-//
-//	Bind         reads an object into a struct; a member without omitempty must be there
-//	facts        returns what MCP keeps with an Exchange, such as its Meta and its Revision
-//	complete     encodes a modern result
-//	permitted    replaces an error code that a handler must not send
-//	mcpProtocol  what MCP remembers of a peer: what initialize has agreed on, which get returns
-//	begin        refuses what has not come through Serve or an HTTP handler of this package; the first
-//	             request makes it call prepare, which sets what does not change any more
-//
 // On a first reading, read to the banner "What a Server says of itself, and what it
-// refuses": 652 lines. AddTool is at "What a Server offers". To read the client, begin at the banner
+// refuses": 643 lines. AddTool is at "What a Server offers". To read the client, begin at the banner
 // "The client", and go on with Client.negotiate, Client.discover and Client.initialize. The small
 // client in testdata/fourth does the same in 570 lines.
 //
@@ -259,20 +249,22 @@ type ResultMeta struct {
 
 // ---- Which era a message belongs to ----
 //
-// A Peer that speaks MCP calls beginPayload for each payload that comes in, and then beginRequest
-// for each request, before the Handler gets it. Both ends use them.
+// mcpProtocol is the protocol of a Peer that speaks MCP. It remembers what initialize has agreed on.
+// The Peer calls beginPayload for each payload that comes in, and then beginRequest for each
+// request, before the Handler gets it. What they find out is kept with the Exchange: facts returns
+// it.
 
 // beginPayload fills in the revision and the Meta that are remembered. On a server it
 // refuses a batch if the revision has no batches. A client takes any array:
 // otherwise a response in it would be lost.
 func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, refused string) {
 	facts := base.facts()
-	rev, meta := m.get()
+	rev, meta := m.get() // what initialize has agreed on; zero before that
 	if rev.Version != "" {
 		facts.revision = rev
 	}
 	facts.meta = meta
-	if !facts.revision.ServerRequests {
+	if !facts.revision.ServerRequests { // or no revision is agreed on yet
 		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC
 		// requests to stdout."
 		base.cannotCall = true
@@ -290,14 +282,13 @@ func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, re
 // about its sender.
 func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 	facts := x.facts()
-	if in.Batch { // its messages share the mcpFacts that beginPayload has filled in; each needs its own
+	if in.Batch { // each message of a batch gets a copy of what beginPayload has filled in
 		own := *facts
 		facts, x.protocolData = &own, &own
 	}
-	meta, err := x.Request.Meta()
+	meta, err := x.Request.Meta() // reads _meta
 	rev := revision(meta.ProtocolVersion)
-	// Only the modern era declares a version in _meta, so an unknown one counts as
-	// modern. A legacy version says nothing new.
+	// Only the modern era declares a version in _meta, so an unknown one counts as modern.
 	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
 	switch {
 	case x.owner.weAreClient && facts.revision.Modern:
@@ -314,6 +305,7 @@ func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 		x.Peer = nil // a modern client is never sent requests
 	default:
 		facts.meta.ProgressToken = meta.ProgressToken
+		// Before initialize there is no other version, and Handle refuses this one if it is not offered.
 		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
 	}
 	x.exclusive = x.Request.Method == "initialize" // what follows it depends on it
@@ -351,7 +343,7 @@ type Server struct {
 	caps     json.RawMessage // what the server declares, an object
 	name     json.RawMessage // Info without icons: what each modern result says about this server
 	sealer   cipher.AEAD     // encrypts a requestState
-	mistake  error           // why Capabilities cannot be encoded; nil: they can
+	mistake  error           // each request gets this error, because Capabilities cannot be encoded; nil: they can
 
 	// OfferLogging and AnnounceChanges set these fields, before the first request.
 	logs    bool      // OfferLogging was called
@@ -369,14 +361,14 @@ type Server struct {
 // Handle answers a request in its own era, or takes in a notification. The request
 // must have come by Serve, StreamableHandler or SSEHandler, which speak MCP.
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
-	if err := s.begin(x); err != nil { // not through Serve or an HTTP handler of this package
+	if err := s.begin(x); err != nil { // not through Serve or an HTTP handler of this package; the first request calls prepare here
 		return nil, err
 	}
 	version := x.Meta().ProtocolVersion
 	switch {
 	case x.Request.Kind() == Notification:
 		return s.handleNotification(ctx, x)
-	case s.mistake != nil: // Capabilities cannot be encoded
+	case s.mistake != nil:
 		return nil, s.mistake
 	case version != "" && !slices.Contains(s.versions, version):
 		return nil, s.refuseVersion(x.Request.Method, version)
@@ -414,7 +406,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 		// returns to an initialize request"
 		return nil, errorWithVersions(s.versions, CodeMethodNotFound, MethodNotFound(method).Message)
 	case method == "server/discover":
-		return s.complete(x, s.discover())
+		return s.complete(x, s.discover()) // encodes the result
 	}
 	h := s.handlerOf(method) // from Methods, or from AddTool and the others
 	if h == nil {
@@ -437,7 +429,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 // for a resource that is not found, becomes -32602 in 2026-07-28, for example.
 func (s *Server) run(ctx context.Context, x *Exchange, h HandlerFunc) (any, error) {
 	result, err := h(ctx, x)
-	if question, asks := result.(asker); asks && err == nil {
+	if question, asks := result.(asker); asks && err == nil { // see InputRequired
 		return question.ask(ctx, s, x, h)
 	}
 	return result, permitted(x.Revision(), err)
@@ -487,7 +479,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 // server MUST respond with another protocol version it supports."
 func (s *Server) initialize(x *Exchange) (any, error) {
 	var p InitializeParams
-	if err := Bind(x.Request.Params, &p); err != nil {
+	if err := Bind(x.Request.Params, &p); err != nil { // what has no omitempty must be there
 		return nil, paramsError(err, "param")
 	}
 	if err := p.check(); err != nil {
@@ -541,7 +533,7 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	if !ok {
 		return nil, unknownName("tool", p.Name)
 	}
-	result, err := tool.use.run(ctx, x, p.Arguments) // calls the function that AddTool was given
+	result, err := tool.use.run(ctx, x, p.Arguments) // use: what AddTool was given
 	if err == nil {
 		return toolResult(x, result) // a string becomes a text content; an InputRequired stays as it is, for run
 	}
@@ -629,9 +621,9 @@ type asker interface {
 //
 // If a client has not declared that it can be asked, a legacy tools/call gets a
 // result with isError, and any other legacy request a CodeInternalError. A modern
-// request gets an error with CodeMissingCapability. Over HTTP its status is 400. It is 200
-// if the response has become a stream before: because a message was sent, or because a second
-// has passed. If that must not happen, the handler calls Exchange.Require at its beginning.
+// request gets an error with CodeMissingCapability. Over HTTP its status is 400, or 200 if the
+// response has become a stream before. A handler that calls Exchange.Require at its beginning always
+// gets the 400.
 type InputRequired struct {
 	Requests map[string]InputRequest // by keys that the handler chooses
 	State    string                  // the client sends it back: it can neither read nor change it, but it can send it twice

@@ -24,14 +24,8 @@ package main
 //	child.shutDown       closes stdin; if that is not enough, SIGTERM, then SIGKILL
 //
 // To see it work, read lessons 01 and 14 of the course: testdata/README.md. On a first
-// reading, read to the banner "The client": 182 lines. The last part of this file is about lines
+// reading, read to the banner "The client": 176 lines. The last part of this file is about lines
 // that are too long, about signals, and about processes that do not end as they should.
-//
-// Names that need a word of explanation, and are defined later, or in jsonrpc.go:
-//
-//	tooLong          says in a Payload that a line was too long
-//	catchSIGPIPE     keeps the process alive if the client has gone
-//	markedError      an error that keeps its text, and also matches another one, here ErrClosed
 //
 // Source: 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown;
 // 2026-07-28 basic/transports/stdio. Copy this file with jsonrpc.go.
@@ -95,7 +89,7 @@ func (c *lineConn) Read() (Payload, error) {
 		case err != nil:
 			return Payload{}, err
 		case len(line) > c.maxLine:
-			return c.tooLong(line), nil
+			return c.tooLong(line), nil // a Payload that says so
 		case len(bytes.Trim(line, blanks)) > 0: // blanks: the white space of JSON
 			return Decode(line), nil
 		}
@@ -176,7 +170,7 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 //
 // If the client has gone, Write returns an error: see catchSIGPIPE.
 func StdioConn(maxLine int) Conn {
-	catchSIGPIPE()
+	catchSIGPIPE() // if the client has gone, a write must not end the process
 	return NewLineConn(os.Stdin, os.Stdout, maxLine, func() error { return nil })
 }
 
