@@ -47,10 +47,9 @@ package main
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// On a first reading, read to the banner "What becomes of a message: where it goes, and what a cut
-// does to a call": 598 lines. The head of sse.go has the words, such as response and handler. On a
-// second reading, the client begins at the banner "The client". testdata/fourth is a whole client in
-// 570 lines.
+// On a first reading, read to the banner "The header of legacy requests": 607 lines. The head of
+// sse.go has the words, such as response and handler. On a second reading, the client begins at
+// the banner "The client". testdata/fourth is a whole client in 570 lines.
 //
 // Source: 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http;
 // 2026-07-28 basic/transports/streamable-http. Copy this file with jsonrpc.go,
@@ -77,36 +76,15 @@ import (
 )
 
 // ==== The server ====
-//
-// Names that need a word of explanation, and are defined later:
-//
-//	incoming.refuse, .reject     answer with a status and a JSON-RPC error
-//	incoming.acknowledge         answers if no request is served: with 202, if nothing is wrong
-//	incoming.takePlaces          takes a place for each request, or answers with 503
-//	incoming.handled             gives back what a POST has taken; called once, when the handlers have returned
-//	incoming.handledIfRefused    calls handled if no Peer has taken in the payload, which otherwise does
-//	incoming.letCloseCancel      lets Close cancel handlers whose session is not in the table
-//	incoming.legacyWithoutSession  checks a legacy payload, if there are no sessions, and calls withoutSession
-//	incoming.status              the status of a response in JSON: 200, unless its one answer is a certain error
-//	StreamableHandler.session    finds the session that a request names, or refuses the request
-//
-// In other files:
-//
-//	Guard.admit                  checks who sends a request: Origin, Host, user
-//	service.enter                counts a request, so that Close can wait for it
-//	canFlush                     whether middleware lets a response be a stream; canStream also warns if it does not
-//	service.open                 a context that ends when Close begins
-//	service.newStream            makes a Stream; in a session it keeps events, if the revision can resume
-//	Session.release              says that a request does not use the session any more
-//	service.answerOn             runs the handlers, and sends their answers on the Stream
-//	Peer.dispatch                notes the requests of a payload, and returns the responder for them
-//	Revision, mcpFacts           what MCP knows about a version, and about a request
 
 const decideAfter = time.Second // how long a response waits for the answer before it becomes a stream
 
 // StreamableHandler is an http.Handler for Streamable HTTP. Mount it at one path,
 // with and without a final slash. Set the fields before the first request. The era
 // is decided for each request, so clients of all revisions use the same path.
+//
+//	http.Handle("/mcp", &StreamableHandler{Handler: server, Sessions: &Sessions{Keep: 1 << 20}})
+//	log.Fatal(http.ListenAndServe("127.0.0.1:8080", nil))
 //
 // 2025-11-25 basic/transports#streamable-http: "The server MUST provide a single
 // HTTP endpoint path (hereafter referred to as the MCP endpoint) that supports both
@@ -150,7 +128,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic("StreamableHandler.Handler is nil")
 	}
 	h.once.Do(h.prepare)
-	principal, ok := h.admit(w, r)
+	principal, ok := h.admit(w, r) // the Guard: Origin, Host, user
 	if !ok {
 		return
 	}
@@ -158,7 +136,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
 		group = &h.gets
 	}
-	if !h.enter(group) {
+	if !h.enter(group) { // Close was called
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "The server is shutting down")
 		return
 	}
@@ -200,7 +178,8 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //	  - a second has passed
 //	  - the client has gone
 //	6 beginResponse decides, under the lock of the Stream:
-//	  - the client has gone, and either the handlers still run or there is no session: no message is written
+//	  - the client has gone, and the handlers still run: no message is written
+//	  - the client has gone, and there is no session: the same
 //	  - the handlers have returned, and there are only answers: JSON
 //	  - else: the response follows the Stream
 //
@@ -233,14 +212,14 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	}
 	in := &incoming{h: h, w: w, r: r, payload: payload, takenByPost: takenByPost{body: body}}
 	in.payload.done = in.handled // the Peer calls it
-	defer in.handledIfRefused()
+	defer in.handledIfRefused()  // or this does, if no Peer has taken in the payload
 	in.acceptsJSON = accepts(r.Header["Accept"], "application/json")
 	acceptsStream := accepts(r.Header["Accept"], "text/event-stream")
 	if !in.acceptsJSON && !acceptsStream {
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow application/json or text/event-stream")
 		return
 	}
-	in.mayStream = acceptsStream && h.canStream(w, &h.noStreams)
+	in.mayStream = acceptsStream && h.canStream(w, &h.noStreams) // does middleware let a response be a stream?
 	in.route(Exchange{Principal: principal, protocolData: new(mcpFacts)})
 }
 
@@ -250,16 +229,16 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //	   the payload                                              what becomes of it
 //	 1 is not JSON                                              400, whatever its session and version
 //	 2 has more than one MCP-Protocol-Version                   400
-//	 3 names a modern version, and one is offered               modern
-//	 4 names no version, and no legacy one is offered           modern, which says what is missing
+//	 3 names a modern version, and any modern one is offered    checkModern
+//	 4 names no version, and no legacy one is offered           checkModern, which says what is missing
 //	 5 names a modern version, and none is offered              400, unless it is an initialize that names it only in its header
 //	 6 names another version in _meta than in its header        400
 //	 7 names a version in _meta that is not offered             400
 //	 8 is anything else, and no legacy version is offered       400
-//	 9 is an initialize, and there are sessions                 initialize opens a new session, even if its header names one
-//	10 is an initialize                                         alone, as JSON
+//	 9 is an initialize, and there are sessions                 initialize, which opens a new session, even if the header names one
+//	10 is an initialize                                         withoutSession, as JSON
 //	11 is anything else, and there are sessions                 inSession
-//	12 is anything else                                         sessionless
+//	12 is anything else                                         legacyWithoutSession
 //
 // 2026-07-28 basic/versioning#compatibility-matrix: "A request carrying modern
 // per-request _meta is served statelessly according to this revision." and "An
@@ -273,7 +252,7 @@ func (in *incoming) route(base Exchange) {
 		inMeta = meta.ProtocolVersion
 	}
 	version := cmp.Or(inMeta, in.r.Header.Get("Mcp-Protocol-Version"))
-	isModern := revision(version).Modern
+	isModern := revision(version).Modern // Revision says what MCP knows about a version
 	isInitialize := in.payload.hasRequest("initialize") && !in.payload.Batch
 	switch {
 	case m.Kind() == Invalid && m.Error.Code == CodeParseError: // 1
@@ -309,12 +288,12 @@ func (in *incoming) route(base Exchange) {
 // one we do. The response is always JSON, because its header has the id of the session, and the
 // session opens only when the handler has succeeded.
 func (in *incoming) initialize(base Exchange) {
-	// 1. The session is there, but no other request can find it, and Close cannot find it either.
+	// 1. The session is there, but not in the table: no other request can find it, and Close cannot.
 	s := in.h.Sessions.create(base.Principal)
 	defer s.release()
 	in.session, in.mayStream = s, false
 	base.Peer = s.Peer
-	in.letCloseCancel(s.Peer, ErrSessionClosed)
+	in.letCloseCancel(s.Peer, ErrSessionClosed) // so this lets Close cancel its handlers
 	// 2. When the handler has returned, a session that was not opened ends.
 	in.whenHandled = func() {
 		if !in.opened {
@@ -331,11 +310,12 @@ func (in *incoming) initialize(base Exchange) {
 // So their context has the values of the context of the POST, but does not end with it.
 // When a session ends, its Peer cancels the requests that it serves.
 func (in *incoming) inSession(base Exchange) {
+	// session finds the one that the header names, or refuses the request with 400 or 404.
 	s := in.h.session(in.w, in.r, idOf(in.payload), base.Principal)
 	if s == nil {
 		return
 	}
-	defer s.release()
+	defer s.release() // this request does not use the session any more
 	in.session = s
 	base.Peer = s.Peer
 	in.handOn(context.WithoutCancel(in.r.Context()), in.h.Handler, s.Peer, base)
@@ -344,7 +324,7 @@ func (in *incoming) inSession(base Exchange) {
 // checkModern checks a message of the modern era, and dispatches it. A subscription stays open, so its
 // response must be a stream.
 func (in *incoming) checkModern(base Exchange) {
-	fault := in.h.validate(in.r.Header, in.payload)
+	fault := in.h.validate(in.r.Header, in.payload) // compares the header with the body
 	isSubscription := in.payload.hasRequest("subscriptions/listen")
 	switch {
 	case fault != nil:
@@ -354,7 +334,7 @@ func (in *incoming) checkModern(base Exchange) {
 	case isSubscription && !in.mayStream:
 		in.refuse(http.StatusNotAcceptable, "A subscription is a stream: Accept must allow text/event-stream")
 	default:
-		base.facts().revision = revision(in.r.Header.Get("Mcp-Protocol-Version"))
+		base.facts().revision = revision(in.r.Header.Get("Mcp-Protocol-Version")) // facts: what MCP keeps with an Exchange
 		in.withoutSession(base)
 	}
 }
@@ -377,9 +357,9 @@ func (in *incoming) withoutSession(base Exchange) {
 // handOn lets a Peer take in the payload, starts the handlers, and writes the response.
 func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchange) {
 	// 1. What the handlers send goes to the stream.
-	in.stream = in.h.newStream(in.session)
+	in.stream = in.h.newStream(in.session) // in a session it keeps events, if the revision can resume
 	in.revision = base.facts().revision
-	base.Header, base.Ending = in.r.Header, in.h.open.Done()
+	base.Header, base.Ending = in.r.Header, in.h.open.Done() // open ends when Close begins
 	base.send = in.send
 	base.facts().disconnect = in.disconnect // for Exchange.Disconnect
 	// 2. Each request needs a place. results counts the bytes of the results.
@@ -392,12 +372,13 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	in.isDispatched = true
 	responder := p.dispatch(ctx, h, in.payload, base)
 	if responder == nil {
-		in.acknowledge()
+		in.acknowledge() // with 202, if nothing is wrong
 		return
 	}
 	in.isBatch = responder.asArray
 	in.payload = Payload{} // so that the memory of each message is free when it is handled
-	// 4. The handlers run on a goroutine of their own. The stream ends with the last answer.
+	// 4. The handlers run on a goroutine of their own. answerOn sends their answers on the stream,
+	// which ends with the last one.
 	in.h.run(func() {
 		defer in.stream.end()
 		in.fault = in.h.answerOn(in.stream, responder, results)
@@ -452,7 +433,7 @@ func (in *incoming) respond() {
 				clearDeadlines(in.w)
 			}
 		case <-gone:
-			gone = nil // if it was a deadline of middleware, the loop goes on, and a closed channel would be chosen again and again
+			gone = nil // a closed channel would be chosen again: after a deadline of middleware, the loop goes on
 		}
 	}
 }
@@ -619,7 +600,7 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 //   - Without a session, and in the modern era, the handler is cancelled: its context ends. Its
 //     answer is dropped.
 //   - Our client continues the stream with a GET, if it has read an event id, and if streams can be
-//     continued in that revision. If they cannot, or if the GET fails, the call fails with
+//     continued in that revision. If they cannot, or if eight GETs in a row fail, the call fails with
 //     ErrInterrupted.
 //   - If no byte of the response has come, the call fails with the error of net/http. Nobody knows
 //     whether it has run.

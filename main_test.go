@@ -1123,7 +1123,7 @@ func TestStreamIsBounded(t *testing.T) {
 
 // Before its response has begun a stream is bounded, too. Only answers do not wait there: they may go out as JSON.
 func TestFreshStreamIsBounded(t *testing.T) {
-	s, text := &Stream{buffer: eventBuffer{usedByAll: &counter{limit: 1 << 20}}}, make([]byte, maxUnwritten)
+	s, text := &Stream{buffer: eventBuffer{eventBytes: eventBytes{usedByAll: &counter{limit: 1 << 20}}}}, make([]byte, maxUnwritten)
 	for _, c := range []struct {
 		method string
 		want   error
@@ -1480,7 +1480,7 @@ func TestQuestionToNobody(t *testing.T) {
 
 // An answer for which there is no room becomes an error. A sender that has given up has nothing in use.
 func TestNoRoomOnAStream(t *testing.T) {
-	s := &Stream{buffer: eventBuffer{usedByAll: &counter{limit: 3 * countFrom}}}
+	s := &Stream{buffer: eventBuffer{eventBytes: eventBytes{usedByAll: &counter{limit: 3 * countFrom}}}}
 	text := bytes.Repeat([]byte("x"), 2*countFrom)
 	_ = s.pushCounted(t.Context(), sentEvent{text: text})
 	before := s.buffer.usedByAll.taken
@@ -6126,7 +6126,7 @@ func (v visitor) answered() visitor { <-v.done; return v }
 
 // newLoneStream returns a stream of no session. Nothing can be sent before a response follows it.
 func newLoneStream(id string, keep int) *Stream {
-	return &Stream{id: id, state: unread, buffer: eventBuffer{keep: keep}}
+	return &Stream{id: id, state: unread, buffer: eventBuffer{eventBytes: eventBytes{keep: keep}}}
 }
 
 // followStream writes events to w, after the one with the id after, as a GET does.

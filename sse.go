@@ -27,7 +27,7 @@ package main
 //	                            └ the newest are kept, for a GET with Last-Event-ID
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 622 lines. They are about events, and about the Stream of a server. The small
+// HTTP clients": 585 lines. They are about events, and about the Stream of a server. The small
 // server in testdata/second has a stream that does the same with less care. To see it work, read
 // lessons 06, 09 and 29 of the course: testdata/README.md.
 //
@@ -51,7 +51,7 @@ package main
 //	buffer     the events that a stream has: those that are not written, and the newest of the others
 //	follower   a response that writes the events of a stream, and its position in them
 //	kept       a client that comes back can still get it
-//	in use     its bytes are counted: a body; or an event, until it is kept or dropped
+//	in use     its bytes count against Guard.MaxHeld: a body; or an event, until it is kept or dropped
 //	place      the right to run one request
 //
 // Source: 2024-11-05 basic/transports#http-with-sse; 2025-11-25
@@ -172,7 +172,7 @@ const (
 // sentEvent is an event in a stream. It holds one message.
 type sentEvent struct {
 	text     []byte          // its data
-	result   json.RawMessage // a large result, which is not copied: it is written after text, and then a }
+	result   json.RawMessage // a large result, which is not copied: the data is text, result and a }
 	method   string          // of the message; "": it is an answer
 	question ID              // of a request of the server; zero: it is none
 	isResult bool            // the message is an answer with a result
@@ -181,37 +181,27 @@ type sentEvent struct {
 func (e sentEvent) isAnswer() bool   { return e.method == "" }
 func (e sentEvent) isProgress() bool { return e.method == "notifications/progress" }
 
-// size returns how many bytes the data of the event has; that may be one too many.
+// size returns how many bytes the data of the event has; one more, if there is no result.
 func (e sentEvent) size() int { return len(e.text) + len(e.result) + len("}") }
 
 // eventBuffer is what a stream has of its events: those that no response has written, and the
-// newest of the others, which are kept. An event is in use until it is kept or dropped. The mutex of
-// the Stream guards the eventBuffer.
+// newest of the others, which are kept. The mutex of the Stream guards it.
 type eventBuffer struct {
-	events      []sentEvent // always a suffix of all that was sent
+	events      []sentEvent // always the newest ones, without a gap
 	last        int64       // number of the last event
 	written     int64       // number of the last event that a response has written
-	settled     int64       // number of the last event that is kept or dropped: usually written; after a cut, also later ones
 	lostThrough int64       // number of the last event that is dropped, progress aside
-
-	inUse     int // bytes of events that are in use
-	keptBytes int // bytes of events that are kept
-	keep      int // keptBytes may be so many; 0: nothing is kept. Once a response has begun, it does not change
-
-	// The fields below do not change after the first event.
-	usedByAll *counter // counts the bytes in use of all streams
-	keptByAll *counter // counts the bytes that all streams keep
-	countsAll bool     // small results count, too: those of a batch are written together
+	eventBytes              // counts their bytes: see "What a stream keeps"
 }
 
 // first returns the number of the oldest event that the buffer has.
 func (b *eventBuffer) first() int64 { return b.last - int64(len(b.events)) + 1 }
 
-// add gives an event the next number. The event is in use from now on.
+// add gives an event the next number.
 func (b *eventBuffer) add(e sentEvent) {
 	b.events = append(b.events, e)
 	b.last++
-	b.inUse += e.size()
+	b.inUse += e.size() // until settle keeps it or drops it
 }
 
 // after appends to batch the events after number n, as many as one write may have. last is the
@@ -241,7 +231,7 @@ func (b *eventBuffer) hasAllAfter(n int64) bool { return b.lostThrough <= n && n
 //
 //	push         A sender adds the event to the buffer. It gets the next number.
 //	nextEvents   The follower takes the event. follower.taken becomes its number.
-//	write        The follower writes the event. Its next call of nextEvents says that this is done.
+//	write        The follower writes the event. Its next call of nextEvents confirms that.
 //	settle       The buffer keeps what is written, if the client may come back, or drops it.
 //	detach       The response is over. If the client may come back, what is not written is kept, too.
 //	attach       The next response follows the stream. It begins after an event that the client names.
@@ -300,17 +290,6 @@ const (
 	unread                      // nobody reads the stream, so nothing can be sent; only a standalone stream can leave this state
 )
 
-// Names that need a word of explanation, and are defined later:
-//
-//	send, sendAnswer               make an event of a message, count its bytes, and push it; they drop progress if
-//	                               too many bytes are in use
-//	settleThrough                  keeps or drops the events up to a number, but drops none after another number
-//	noteQuestion, failQuestions    when nobody can read a stream any more, the questions on it fail
-//	enlist                         puts an ended stream into a queue, so that the oldest can be forgotten
-//	await                          waits for a change; after a long silence, it returns a comment to write
-//	limitWrite, extendDeadline     set the time limit of a write; hurry leaves only one second
-//	appendOrWrite                  appends an event to a text, or, if it is large, writes both
-
 // ---- Sending on a stream ----
 
 var (
@@ -318,7 +297,8 @@ var (
 	errNotKept = errors.New("no such event is kept")
 )
 
-// push adds an event. While there is no room, it waits, and then tries again.
+// push adds an event. While there is no room, it waits, and then tries again. Its callers, send and
+// sendAnswer, make the event of a message, and count its bytes.
 func (s *Stream) push(ctx context.Context, e sentEvent) error {
 	for {
 		changed, err := s.tryPush(e)
@@ -344,16 +324,12 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	if s.mustWait(e) {
 		return s.whenChanged(), nil
 	}
-	s.noteQuestion(e.question)
+	s.noteQuestion(e.question) // if the stream becomes unread, the question fails
 	s.buffer.add(e)
 	if s.state == left { // nobody writes the event before the client comes back
 		s.settle()
 	}
-	// This wakes the follower. Before there is one, an answer need not wake incoming.respond of
-	// http.go: that waits for the end of the stream, which comes after the last answer.
-	if s.state == followed || !e.isAnswer() {
-		s.signal()
-	}
+	s.signal()
 	return nil, nil
 }
 
@@ -378,7 +354,7 @@ func (s *Stream) end() {
 	}
 	s.signal()
 	s.mu.Unlock()
-	s.enlist()
+	s.enlist() // in a queue of the session table, so that the oldest can be forgotten
 }
 
 // whenChanged returns a channel that is closed when something has changed. The caller holds
@@ -440,7 +416,7 @@ func (s *Stream) serveFollower(f *follower, r *http.Request) {
 		}
 		isFirst, text = false, nil
 		if changed != nil {
-			text = s.await(changed, r) // nothing, or a comment
+			text = s.await(changed, r) // after a long silence, it returns a comment to write; otherwise nothing
 		}
 	}
 }
@@ -461,7 +437,7 @@ func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct
 	}
 	if s.buffer.written < f.taken {
 		s.buffer.written = f.taken
-		s.settle()
+		s.settle() // keeps or drops what is written
 		s.signal() // a sender may wait
 	}
 	f.batch, f.taken = s.buffer.after(f.taken, f.batch)
@@ -472,19 +448,6 @@ func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct
 		return s.farewell, nil, true
 	}
 	return nil, s.whenChanged(), false
-}
-
-// settle keeps or drops the events that are written. In the states left and unread it does so
-// with all events, because no response is there to write them. The caller holds mu.
-func (s *Stream) settle() {
-	through, droppable := s.buffer.written, s.buffer.last
-	if s.state == left || s.state == unread {
-		through = s.buffer.last
-	}
-	if s.follower != nil {
-		droppable = s.follower.written() // what it is writing stays in the buffer
-	}
-	s.buffer.settleThrough(through, droppable, s.state != unread && !s.isForgotten)
 }
 
 // begin begins the response of a follower. It writes the status, so that middleware can log it.
@@ -506,7 +469,7 @@ func (s *Stream) write(text []byte, f *follower) error {
 	if len(text)+len(f.batch) == 0 {
 		return nil
 	}
-	s.limitWrite(text, f)
+	s.limitWrite(text, f)                  // sets the deadline
 	rc := http.NewResponseController(f.w)  // sees through wrappers that have an Unwrap method
 	defer rc.SetWriteDeadline(time.Time{}) // between two writes there is no limit
 	number := f.written()
@@ -517,7 +480,7 @@ func (s *Stream) write(text []byte, f *follower) error {
 			event.ID = s.eventID(number)
 		}
 		var err error
-		if text, err = f.appendOrWrite(text, event, e); err != nil {
+		if text, err = f.appendOrWrite(text, event, e); err != nil { // a large event is written at once, and not copied
 			return err
 		}
 	}
@@ -551,7 +514,7 @@ func (s *Stream) detach(f *follower) {
 	isUnread := s.state == unread
 	s.mu.Unlock()
 	if isUnread {
-		s.failQuestions() // not under mu: it locks the Peer
+		s.failQuestions() // those that were sent on the stream; not under mu, because it locks the Peer
 	}
 }
 
@@ -563,13 +526,13 @@ func (s *Stream) isResumable() bool {
 }
 
 // attach lets a new response follow the stream. If another one follows, the new one takes its
-// place. after is the id of the last event that the client has got; "": it names none. The new
-// response begins
+// place. after is the id of the last event that the client has got; "": it names none. Where the new
+// response begins:
 //
-//	with an id            after that event; if the client may not continue there, attach returns an error
-//	while another follows after the last event that the other one has taken
-//	otherwise             after the last event that was written; if later ones are lost, with the oldest
-//	                      that is left
+//	an event is named       after that event; if the client may not continue there, attach returns an error
+//	another one follows     after the last event that the other one has taken
+//	otherwise               after the last event that was written; if later ones are lost, with the
+//	                        oldest that is left
 //
 // The caller must then call serveFollower, because nothing else detaches the follower.
 func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err error) {
@@ -594,7 +557,7 @@ func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err e
 // not given this id, or if the client may not continue after this event. The caller holds mu.
 func (s *Stream) numberOf(id string) (number int64, err error) {
 	number, err = strconv.ParseInt(strings.TrimPrefix(id, s.id+"/"), 10, 64)
-	isOurs := err == nil && number >= 0 && id == s.eventID(number) // 1/09 is not, and no id of another stream
+	isOurs := err == nil && number >= 0 && id == s.eventID(number) // refuses 1/09, and the ids of other streams
 	hasID := isOurs && (number > 0 || s.beginsWithID)              // 0: the id with which a response begins
 	if !hasID || !s.isResumable() || !s.buffer.hasAllAfter(number) {
 		return 0, errNotKept
@@ -612,7 +575,7 @@ func (s *Stream) attachAt(w http.ResponseWriter, from int64, isNew bool) *follow
 		f.opening = Event{ID: s.eventID(from), Data: []byte{}}.Append(nil)
 	}
 	if s.follower != nil { // it ends, and the farewell was for it
-		s.follower.hurry()
+		s.follower.hurry() // one second for the write that goes on
 		s.farewell = nil
 	}
 	s.follower, s.state = f, followed
@@ -1052,7 +1015,7 @@ func (h *service) enter(group *sync.WaitGroup) bool {
 
 // newStream returns a fresh stream. s is the session that it belongs to; nil: none.
 func (h *service) newStream(s *Session) *Stream {
-	stream := &Stream{session: s, keepAlive: h.keepAlive, buffer: eventBuffer{usedByAll: &h.used, keptByAll: &h.kept}}
+	stream := &Stream{session: s, keepAlive: h.keepAlive, buffer: eventBuffer{eventBytes: eventBytes{usedByAll: &h.used, keptByAll: &h.kept}}}
 	if s != nil {
 		rev, _ := s.remembered()
 		stream.beginsWithID = rev.Prime
@@ -2756,6 +2719,20 @@ const (
 
 // ---- What a stream keeps ----
 
+// eventBytes counts the bytes of the events of a stream. An event is in use until it is kept or
+// dropped.
+type eventBytes struct {
+	settled   int64 // number of the last event that is not in use any more: usually written; after a cut, also later ones
+	inUse     int   // bytes of events that are in use
+	keptBytes int   // bytes of events that are kept
+	keep      int   // keptBytes may be so many; 0: nothing is kept. Once a response has begun, it does not change
+
+	// The fields below do not change after the first event.
+	usedByAll *counter // counts the bytes in use of all streams
+	keptByAll *counter // counts the bytes that all streams keep
+	countsAll bool     // small results count, too: those of a batch are written together
+}
+
 // send sends a message that is no answer. If too much is in use, pushCounted returns errNoMemory.
 // Then progress is dropped: the answer makes it unnecessary.
 func (s *Stream) send(ctx context.Context, m *Message) error {
@@ -2805,6 +2782,19 @@ func (b *eventBuffer) counted(e sentEvent) int {
 		return e.size()
 	}
 	return counted(e.size())
+}
+
+// settle keeps or drops the events that are written. In the states left and unread it does so
+// with all events, because no response is there to write them. The caller holds mu.
+func (s *Stream) settle() {
+	through, droppable := s.buffer.written, s.buffer.last
+	if s.state == left || s.state == unread {
+		through = s.buffer.last
+	}
+	if s.follower != nil {
+		droppable = s.follower.written() // what it is writing stays in the buffer
+	}
+	s.buffer.settleThrough(through, droppable, s.state != unread && !s.isForgotten)
 }
 
 // settleThrough ends the use of the events up to number through. If the client may come back, they
