@@ -47,7 +47,7 @@ package main
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// On a first reading, read to the banner "The header of legacy requests": 607 lines. The head of
+// On a first reading, read to the banner "The header of legacy requests": 598 lines. The head of
 // sse.go has the words, such as response and handler. On a second reading, the client begins at
 // the banner "The client". testdata/fourth is a whole client in 570 lines.
 //
@@ -226,59 +226,50 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 // route decides about the era and the session of a payload. Each message gets a copy of base.
 // A request names its version in its _meta, else in its header. The first line that fits counts:
 //
-//	   the payload                                              what becomes of it
-//	 1 is not JSON                                              400, whatever its session and version
-//	 2 has more than one MCP-Protocol-Version                   400
-//	 3 names a modern version, and any modern one is offered    checkModern
-//	 4 names no version, and no legacy one is offered           checkModern, which says what is missing
-//	 5 names a modern version, and none is offered              400, unless it is an initialize that names it only in its header
-//	 6 names another version in _meta than in its header        400
-//	 7 names a version in _meta that is not offered             400
-//	 8 is anything else, and no legacy version is offered       400
-//	 9 is an initialize, and there are sessions                 initialize, which opens a new session, even if the header names one
-//	10 is an initialize                                         withoutSession, as JSON
-//	11 is anything else, and there are sessions                 inSession
-//	12 is anything else                                         legacyWithoutSession
+//	  the payload                                               what becomes of it
+//	1 is not JSON                                               400, whatever its session and version
+//	2 has more than one MCP-Protocol-Version                    400
+//	3 names a modern version, and a modern one is offered       checkModern
+//	4 names no version, and only modern ones are offered        checkModern, which says what is missing
+//	5 names a version with which it cannot be served            400
+//	6 is an initialize, and there are sessions                  initialize, which opens a new session
+//	7 is an initialize                                          withoutSession, as JSON
+//	8 is anything else, and there are sessions                  inSession
+//	9 is anything else                                          legacyWithoutSession
 //
 // 2026-07-28 basic/versioning#compatibility-matrix: "A request carrying modern
 // per-request _meta is served statelessly according to this revision." and "An
 // initialize request selects legacy semantics, scoped to […] the session".
 func (in *incoming) route(base Exchange) {
 	h, m := in.h, in.payload.Messages[0]
-	inHeader := in.r.Header["Mcp-Protocol-Version"]
 	inMeta := ""
 	if m.Kind() == Request && !in.payload.Batch {
 		meta, _ := m.Meta()
 		inMeta = meta.ProtocolVersion
 	}
+	inHeader := in.r.Header["Mcp-Protocol-Version"]
 	version := cmp.Or(inMeta, in.r.Header.Get("Mcp-Protocol-Version"))
-	isModern := revision(version).Modern // Revision says what MCP knows about a version
 	isInitialize := in.payload.hasRequest("initialize") && !in.payload.Batch
+	fault := h.whyNotLegacy(inHeader, inMeta, isInitialize)
 	switch {
 	case m.Kind() == Invalid && m.Error.Code == CodeParseError: // 1
 		writeJSON(in.w, http.StatusBadRequest, in.payload)
 	case len(inHeader) > 1: // 2
 		in.reject(http.StatusBadRequest, mismatch("More than one MCP-Protocol-Version"))
-	case isModern && h.hasModern(): // 3
+	case revision(version).Modern && h.hasModern(): // 3
 		in.checkModern(base)
 	case version == "" && len(h.legacy) == 0: // 4
 		in.checkModern(base)
-	case isModern && !(isInitialize && inMeta == ""): // 5
-		in.reject(http.StatusBadRequest, versionError(h.versions, version))
-	case inMeta != "" && len(inHeader) == 1 && inHeader[0] != inMeta: // 6
-		in.reject(http.StatusBadRequest, mismatch("MCP-Protocol-Version is not the version in _meta"))
-	case inMeta != "" && !slices.Contains(h.versions, inMeta): // 7
-		in.reject(http.StatusBadRequest, versionError(h.versions, version))
-	case len(h.legacy) == 0: // 8
-		in.reject(http.StatusBadRequest, versionError(h.versions, version))
-	case isInitialize && h.Sessions != nil: // 9
+	case fault != nil: // 5
+		in.reject(http.StatusBadRequest, fault)
+	case isInitialize && h.Sessions != nil: // 6
 		in.initialize(base)
-	case isInitialize: // 10
+	case isInitialize: // 7
 		in.mayStream = false
 		in.withoutSession(base)
-	case h.Sessions != nil: // 11
+	case h.Sessions != nil: // 8
 		in.inSession(base)
-	default: // 12
+	default: // 9
 		in.legacyWithoutSession(base)
 	}
 }
@@ -606,6 +597,27 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 //     whether it has run.
 
 // ---- The header of legacy requests ----
+
+// whyNotLegacy returns the error for a payload that cannot be served as a legacy one, because of the
+// version that it names; nil: it can be served. An initialize may name any version in its header,
+// because its answer says which one we speak.
+func (h *StreamableHandler) whyNotLegacy(inHeader []string, inMeta string, isInitialize bool) *Error {
+	named := inMeta
+	if inMeta == "" && len(inHeader) > 0 {
+		named = inHeader[0]
+	}
+	switch {
+	case revision(named).Modern && !(isInitialize && inMeta == ""): // no modern version is offered
+		return versionError(h.versions, named)
+	case inMeta != "" && len(inHeader) > 0 && inHeader[0] != inMeta:
+		return mismatch("MCP-Protocol-Version is not the version in _meta")
+	case inMeta != "" && !slices.Contains(h.versions, inMeta): // of the legacy ones, this is not offered
+		return versionError(h.versions, named)
+	case len(h.legacy) == 0: // no legacy version is offered
+		return versionError(h.versions, named)
+	}
+	return nil
+}
 
 // checkVersion returns what is wrong with the version in the header of a legacy
 // request; nil: nothing is wrong, or the header names none. 2025-11-25

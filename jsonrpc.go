@@ -60,7 +60,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
 // call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "More about messages": 722 lines. These lines follow a message from its
+// to the banner "More about messages": 711 lines. These lines follow a message from its
 // text to the Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
@@ -239,7 +239,7 @@ type Exchange struct {
 	// Peer is the sender of the request, for messages that do not belong to the request. nil: the
 	// sender takes no such messages. In MCP that is so for a modern request, and over HTTP without a
 	// session. Notify and Call of a nil Peer return ErrNoServerRequests. Do not use a Peer that may be
-	// nil as the key of a map.
+	// nil as the key of a map: all these senders would share one entry.
 	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has authenticated
 	// one. A Handler that passes the request on may set it.
@@ -546,7 +546,7 @@ func (p *Peer) enterRequest(ctx context.Context, x *Exchange) {
 	}
 	x.state, p.serving[s.id] = s, s
 	p.unanswered++
-	if p.ctx.Err() != nil { // the Peer has ended before the request was in the table, so nothing else cancels it
+	if p.ctx.Err() != nil { // the Peer has just ended, and has cancelled what was in the table: this request came too late for that
 		s.cancel()
 	}
 }
@@ -586,10 +586,9 @@ func (r *responder) serve(write func(*Message)) {
 	}
 }
 
-// callHandler calls the Handler, and returns the response. Of a notification, only the Error of
-// that response is looked at, for the log. The response is errInternal if Handle panics, or if a
-// method of its result does, such as MarshalJSON. If Handle ends its goroutine, callHandler does
-// not return.
+// callHandler calls the Handler, and returns the response. That of a notification is not sent: only
+// its Error is logged. The response is errInternal if Handle panics, or if a method of its result
+// does, such as MarshalJSON. If Handle ends its goroutine, callHandler does not return.
 func (x *Exchange) callHandler(ctx context.Context, h Handler) (response *Message) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -644,7 +643,8 @@ func (p *Peer) removeRequest(s *served) bool {
 // ---- Our calls ----
 
 // call sends a request, and waits for the response: see Call. send is Exchange.sendRelated if a
-// handler asks the peer whose request it serves, otherwise Peer.send.
+// handler asks the peer whose request it serves, otherwise Peer.send. If ctx ends first, giveUp tells
+// the peer that nobody waits: in MCP, with notifications/cancelled.
 func (p *Peer) call(ctx context.Context, send sender, method string, params, result any) error {
 	m, err := NewRequest(ID{}, method, params)
 	if err != nil {
@@ -663,24 +663,13 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 	err = send(ctx, m)
 	if err == nil {
 		select {
-		case response := <-c.response:
-			return response.store(result)
+		case response := <-c.response: // the reader has put it there: see deliver
+			return response.store(result) // as json.Unmarshal does, or its error
 		case <-ctx.Done():
+			err = ctx.Err()
 		}
 	}
-	// Here the request was not sent, or ctx has ended. But the reader may be taking in the response at
-	// this moment. Whoever removes the call from the table owns the result. If it was not this
-	// goroutine, the response, or the reason of the failure, is in c.response, or will be soon.
-	if p.removeCall(m.ID) == nil {
-		return (<-c.response).store(result)
-	}
-	if ctx.Err() == nil { // so send has failed
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return cmp.Or(p.callErr, err) // the reason of the end says more than that of the failed write
-	}
-	p.goSend(func() { p.tellAbandoned(send, m, context.Cause(ctx)) }) // in the background; in MCP, notifications/cancelled
-	return ctx.Err()
+	return p.giveUp(ctx, send, c, err, result)
 }
 
 // pendingCall is a call that waits for its response.
@@ -1373,6 +1362,23 @@ func (p *Peer) awaitReader(ctx context.Context) error {
 // channel is closed when the handler has returned, and the peer is read again. It is in the
 // context because Client.Call is given nothing else of the handler.
 type readerKey struct{ peer *Peer }
+
+// giveUp ends a call that was not sent, or whose ctx has ended; err says which. But the reader may be
+// taking in the response at this moment: whoever removes the call from the table owns the result.
+// If that was not this goroutine, the response, or the reason of the failure, is in c.response, or
+// will be soon.
+func (p *Peer) giveUp(ctx context.Context, send sender, c *pendingCall, err error, result any) error {
+	if p.removeCall(c.request.ID) == nil {
+		return (<-c.response).store(result)
+	}
+	if ctx.Err() == nil { // so send has failed
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return cmp.Or(p.callErr, err) // the reason of the end says more than that of the failed write
+	}
+	p.goSend(func() { p.tellAbandoned(send, c.request, context.Cause(ctx)) })
+	return ctx.Err()
+}
 
 // store stores the result of a response, or returns its error.
 func (m *Message) store(result any) error {

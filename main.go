@@ -97,11 +97,11 @@ func newDemo() *demo {
 	d.OfferLogging()    // count sends log messages
 	d.AnnounceChanges() // clients are told of new and changed notes
 	// addTool calls AddTool, and adds a key of our own to _meta if the result is a text.
-	addTool(d, weatherTool, d.getWeather) // it has a section of its own, after the notes
+	addTool(d, weatherTool, d.getWeather) // the tool has a section of its own, after the notes
 	addTool(d, echoTool, d.echo)
 	addTool(d, countTool, d.count)
 	addTool(d, askTool, d.ask)
-	// The notes: see the next section.
+	// See the section about notes.
 	addTool(d, noteTool, d.setNote)
 	d.AddResourceTemplate(noteTemplate, d.readNote)
 	d.AddPrompt(summarizePrompt, d.summarize)

@@ -24,7 +24,7 @@ package main
 //	child.shutDown       closes stdin; if that is not enough, SIGTERM, then SIGKILL
 //
 // To see it work, read lessons 01 and 14 of the course: testdata/README.md. On a first
-// reading, read to the banner "The client": 176 lines. The last part of this file is about lines
+// reading, read to the banner "The client": 177 lines. The last part of this file is about lines
 // that are too long, about signals, and about processes that do not end as they should.
 //
 // Source: 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown;
@@ -97,11 +97,12 @@ func (c *lineConn) Read() (Payload, error) {
 }
 
 // readLine returns the next line, without its line end. A line that is too long is cut, but
-// still longer than maxLine. Each line has memory of its own, because a Payload refers to it.
+// still longer than maxLine. A last line without a line end counts. Each line has memory of its
+// own, because a Payload refers to it.
 func (c *lineConn) readLine() ([]byte, error) {
 	var line []byte
 	for {
-		part, more, err := c.r.ReadLine() // more: the line has not ended with this part
+		part, more, err := c.r.ReadLine() // a part of a line, or an error; more: the line goes on
 		if err != nil && len(line) == 0 {
 			return nil, err
 		}
