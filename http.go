@@ -47,7 +47,7 @@ package main
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// On a first reading, read to the banner "The header of legacy requests": 598 lines. The head of
+// On a first reading, read to the banner "The header of legacy requests": 615 lines. The head of
 // sse.go has the words, such as response and handler. On a second reading, the client begins at
 // the banner "The client". testdata/fourth is a whole client in 570 lines.
 //
@@ -79,8 +79,7 @@ import (
 
 const decideAfter = time.Second // how long a response waits for the answer before it becomes a stream
 
-// StreamableHandler is an http.Handler for Streamable HTTP. Mount it at one path,
-// with and without a final slash. Set the fields before the first request. The era
+// StreamableHandler is an http.Handler for Streamable HTTP. Mount it at one path. Set the fields before the first request. The era
 // is decided for each request, so clients of all revisions use the same path.
 //
 //	http.Handle("/mcp", &StreamableHandler{Handler: server, Sessions: &Sessions{Keep: 1 << 20}})
@@ -177,11 +176,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //	  - a message comes before the answer
 //	  - a second has passed
 //	  - the client has gone
-//	6 beginResponse decides, under the lock of the Stream:
-//	  - the client has gone, and the handlers still run: no message is written
-//	  - the client has gone, and there is no session: the same
-//	  - the handlers have returned, and there are only answers: JSON
-//	  - else: the response follows the Stream
+//	6 beginResponse decides: only a status, JSON, or a response that follows the Stream
 //
 // What a POST has taken, such as the bytes of its body, is given back once, by handled. The Peer
 // that has taken in the payload calls it after the last handler. If no Peer has, post calls it.
@@ -219,7 +214,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow application/json or text/event-stream")
 		return
 	}
-	in.mayStream = acceptsStream && h.canStream(w, &h.noStreams) // does middleware let a response be a stream?
+	in.mayStream = acceptsStream && h.canStream(w, &h.noStreams) // no, if middleware hides Flush: this also logs it
 	in.route(Exchange{Principal: principal, protocolData: new(mcpFacts)})
 }
 
@@ -250,7 +245,7 @@ func (in *incoming) route(base Exchange) {
 	inHeader := in.r.Header["Mcp-Protocol-Version"]
 	version := cmp.Or(inMeta, in.r.Header.Get("Mcp-Protocol-Version"))
 	isInitialize := in.payload.hasRequest("initialize") && !in.payload.Batch
-	fault := h.whyNotLegacy(inHeader, inMeta, isInitialize)
+	legacyFault := h.whyNotLegacy(inHeader, inMeta, isInitialize)
 	switch {
 	case m.Kind() == Invalid && m.Error.Code == CodeParseError: // 1
 		writeJSON(in.w, http.StatusBadRequest, in.payload)
@@ -260,8 +255,8 @@ func (in *incoming) route(base Exchange) {
 		in.checkModern(base)
 	case version == "" && len(h.legacy) == 0: // 4
 		in.checkModern(base)
-	case fault != nil: // 5
-		in.reject(http.StatusBadRequest, fault)
+	case legacyFault != nil: // 5
+		in.reject(http.StatusBadRequest, legacyFault)
 	case isInitialize && h.Sessions != nil: // 6
 		in.initialize(base)
 	case isInitialize: // 7
@@ -274,14 +269,14 @@ func (in *incoming) route(base Exchange) {
 	}
 }
 
-// initialize makes a session, and opens it if the handshake succeeds. The version in the header is
-// not checked: a client that names a version which we do not speak must learn from the answer which
+// initialize makes a session, and opens it if the handshake succeeds. A legacy version in the header
+// is not checked: a client that names one which we do not speak must learn from the answer which
 // one we do. The response is always JSON, because its header has the id of the session, and the
 // session opens only when the handler has succeeded.
 func (in *incoming) initialize(base Exchange) {
-	// 1. The session is there, but not in the table: no other request can find it, and Close cannot.
+	// 1. The session is there, but not in the table: neither other requests nor Close can find it.
 	s := in.h.Sessions.create(base.Principal)
-	defer s.release()
+	defer s.release() // this POST does not use the session any more
 	in.session, in.mayStream = s, false
 	base.Peer = s.Peer
 	in.letCloseCancel(s.Peer, ErrSessionClosed) // so this lets Close cancel its handlers
@@ -295,6 +290,25 @@ func (in *incoming) initialize(base Exchange) {
 	in.handOn(context.WithoutCancel(in.r.Context()), HandlerFunc(in.openSession), s.Peer, base)
 }
 
+// openSession is the Handler for initialize. It calls that of the program, and opens the session
+// if it succeeds.
+func (in *incoming) openSession(ctx context.Context, x *Exchange) (any, error) {
+	result, err := in.h.Handler.Handle(ctx, x)
+	if err != nil {
+		return nil, err
+	}
+	agreed, err := marshalObject(result) // a result that cannot be encoded is an error, and opens nothing
+	if err != nil {
+		return nil, err
+	}
+	if err := in.h.Sessions.add(in.session); err != nil {
+		in.h.log().Warn("no session", "reason", err)
+		return nil, errNoRoom
+	}
+	in.opened = true
+	return encoded(agreed), nil
+}
+
 // inSession dispatches a payload in a session. The handlers continue if the client
 // leaves: 2025-11-25 basic/transports#sending-messages-to-the-server,
 // "Disconnection SHOULD NOT be interpreted as the client cancelling its request."
@@ -306,7 +320,7 @@ func (in *incoming) inSession(base Exchange) {
 	if s == nil {
 		return
 	}
-	defer s.release() // this request does not use the session any more
+	defer s.release()
 	in.session = s
 	base.Peer = s.Peer
 	in.handOn(context.WithoutCancel(in.r.Context()), in.h.Handler, s.Peer, base)
@@ -339,8 +353,8 @@ var statelessProtocol = new(mcpProtocol)
 // basic/patterns/cancellation#transport-specific-cancellation: "The server MUST
 // treat a client disconnect as cancellation of that request."
 func (in *incoming) withoutSession(base Exchange) {
-	noStream := func(context.Context, *Message) error { return errNobody } // for what belongs to no request
-	p := newPeer(in.r.Context(), noStream, statelessProtocol, in.h.Log)    // net/http ends this context when the client leaves
+	toNobody := func(context.Context, *Message) error { return errNobody } // for what belongs to no request
+	p := newPeer(in.r.Context(), toNobody, statelessProtocol, in.h.Log)    // net/http ends this context when the client leaves
 	in.letCloseCancel(p, ErrClosed)
 	in.handOn(p.ctx, in.h.Handler, p, base)
 }
@@ -358,7 +372,7 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	if !ok {
 		return // it has answered
 	}
-	// 3. The Peer notes the requests, and takes in notifications and responses to our calls. From
+	// 3. The Peer notes the requests, and takes in notifications and JSON-RPC responses. From
 	// now on it is the one that calls handled.
 	in.isDispatched = true
 	responder := p.dispatch(ctx, h, in.payload, base)
@@ -402,7 +416,7 @@ func (in *incoming) disconnect(retry time.Duration) {
 // before the handlers return: the connection breaks, a handler calls Disconnect, or another
 // response follows the stream.
 //
-// After a second the response becomes a stream. So a proxy, which cuts silent connections, sees
+// After a second the response becomes a stream. So a proxy that cuts silent connections sees
 // something, and in a session the client can continue after a cut. A client that accepts no stream
 // waits for its JSON, however long that takes.
 func (in *incoming) respond() {
@@ -424,7 +438,7 @@ func (in *incoming) respond() {
 				clearDeadlines(in.w)
 			}
 		case <-gone:
-			gone = nil // a closed channel would be chosen again: after a deadline of middleware, the loop goes on
+			gone = nil // the loop goes on after a deadline of middleware, and a closed channel would be chosen again
 		}
 	}
 }
@@ -455,7 +469,7 @@ func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan str
 	defer s.mu.Unlock()
 	hasEnded := !s.endTime.IsZero()
 	hasGone := in.r.Context().Err() == context.Canceled // after a deadline of middleware, the client is still there
-	onlyAnswers := s.farewell == nil && !slices.ContainsFunc(s.buffer.events, func(e sentEvent) bool { return !e.isAnswer() })
+	onlyAnswers := s.farewell == nil && s.buffer.onlyAnswers()
 	switch {
 	case !hasEnded && hasGone: // 1
 		return in.writeNothing, nil
@@ -487,8 +501,8 @@ func (in *incoming) beginStream(keep bool) (write func()) {
 	}
 	f := s.attachAt(in.w, 0, true)
 	return func() {
-		s.enlist() // the stream may have ended before the response began
-		in.h.follow(s, f, in.r, &in.h.Guard)
+		s.enlist()                           // if the stream has ended before the response began, end could not do it
+		in.h.follow(s, f, in.r, &in.h.Guard) // serveFollower
 	}
 }
 
@@ -583,14 +597,17 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 //	in the modern era             the stream of a subscriptions/listen
 //	legacy, without a session     it is dropped
 //
-// What becomes of a call when its connection breaks:
+// What becomes of a call when its connection breaks, at the server:
 //
 //   - In a session, the handler continues. Its answer is kept on three conditions: the response is a
 //     stream, Sessions.Keep allows it, and the client may have read an event id. Otherwise the answer
 //     is dropped.
 //   - Without a session, and in the modern era, the handler is cancelled: its context ends. Its
 //     answer is dropped.
-//   - Our client continues the stream with a GET, if it has read an event id, and if streams can be
+//
+// And at our client:
+//
+//   - It continues the stream with a GET, if it has read an event id, and if streams can be
 //     continued in that revision. If they cannot, or if eight GETs in a row fail, the call fails with
 //     ErrInterrupted.
 //   - If no byte of the response has come, the call fails with the error of net/http. Nobody knows
@@ -707,25 +724,6 @@ func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id I
 		return nil
 	}
 	return s
-}
-
-// openSession is the Handler for initialize. It calls that of the program, and opens the session
-// if it succeeds.
-func (in *incoming) openSession(ctx context.Context, x *Exchange) (any, error) {
-	result, err := in.h.Handler.Handle(ctx, x)
-	if err != nil {
-		return nil, err
-	}
-	agreed, err := marshalObject(result) // a result that cannot be encoded is an error, and opens nothing
-	if err != nil {
-		return nil, err
-	}
-	if err := in.h.Sessions.add(in.session); err != nil {
-		in.h.log().Warn("no session", "reason", err)
-		return nil, errNoRoom
-	}
-	in.opened = true
-	return encoded(agreed), nil
 }
 
 var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}

@@ -35,16 +35,16 @@ package main
 //
 // The words of this package:
 //
-//	call          a request that we send, until its response has come
+//	call          a request, as its sender sees it: from the sending to the response. Our calls are what we send
 //	request       a message that must be answered; most often one of the peer
 //	response      a result or an error, with the id of its request
-//	answer        a response that we send; as a verb, to send it
+//	answer        a response; as a verb, to send it
 //	handler       what serves a request: a Handler, or a function that it calls
 //	refusal       the error response to a message that no Handler gets
 //	notification  a message that is never answered
 //	belongs to    a message belongs to a request if the handler sends it with Exchange.Notify or Exchange.Call
 //	in flight     a request is in flight from the time it has come until its handler has returned
-//	unanswered    a request is unanswered from the time it has come until its response is written
+//	unanswered    a request is unanswered from the time it has come until all responses to its payload are written
 //	exclusive     a request is exclusive if nothing more is read before it is answered: in MCP, initialize
 //	cancel        to end the context of a request, because its sender does not want the response
 //
@@ -60,7 +60,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
 // call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "More about messages": 711 lines. These lines follow a message from its
+// to the banner "More about messages": 710 lines. These lines follow a message from its
 // text to the Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
@@ -97,7 +97,7 @@ import (
 // Message is one JSON-RPC request, notification or response. Kind says which.
 // The fields must not be changed once the message has been sent. NewRequest and NewResponse
 // check params and results. Fields that you fill in yourself are not checked. Payload.Append writes
-// them on one line, and leaves out an Error.Data that is not JSON.
+// a Message on one line, and leaves out an Error.Data that is not JSON.
 type Message struct {
 	ID     ID              // of a request or a response; the zero ID: none
 	Method string          // of a request or a notification
@@ -163,7 +163,8 @@ type Payload struct {
 	done func() // runs when the payload is not needed any more; nil: nothing runs
 }
 
-// Decode reads a payload. Text that is not a message becomes an Invalid message.
+// Decode reads a payload. Text that is not a message becomes an Invalid message, so there is always
+// at least one.
 // The Payload refers to data, so data must not be changed afterwards.
 func Decode(data []byte) Payload {
 	text := bytes.Trim(data, blanks) // the white space of JSON
@@ -189,7 +190,7 @@ func decodeMessage(text []byte) *Message {
 	}
 	var e envelope          // the members, by name
 	twice := e.decode(text) // a member that appears twice, or ""
-	id, _ := parseID(e.id)
+	id, _ := parseID(e.id)  // the zero ID: there is none, or it is wrong
 	if twice == "id" {
 		id = ID{}
 	}
@@ -230,10 +231,6 @@ type Handler interface {
 }
 
 // Exchange is one request while it is served, or one notification while it is handled.
-//
-// A test may make an Exchange, such as &Exchange{Principal: "u"}, and call a tool with it. Then
-// the methods in session.go do nothing: Progress and Log send nothing, and Input returns false. A
-// test of a tool that needs a request uses a Pipe.
 type Exchange struct {
 	Request *Message
 	// Peer is the sender of the request, for messages that do not belong to the request. nil: the
@@ -251,7 +248,7 @@ type Exchange struct {
 	// is nil.
 	Ending <-chan struct{}
 
-	owner        *Peer   // has the request in its table; never nil, unlike Peer, which is what the handler sees
+	owner        *Peer   // has the request in its table, also if Peer is nil; nil only in an Exchange that a test has made
 	state        *served // of a request: its record in Peer.serving; nil for a notification
 	exclusive    bool    // nothing more is read before this request is answered; beginRequest sets it
 	cannotCall   bool    // Call returns ErrNoServerRequests, even if there is a Peer
@@ -259,7 +256,7 @@ type Exchange struct {
 	protocolData any     // what the protocol keeps with the exchange
 	// HTTP sets these two, because it bounds the bytes of all requests together; nil: there is no bound.
 	encode func(result any) (json.RawMessage, error) // encodes the result, in place of marshalObject
-	use    func(n int) error                         // counts the bytes of the client's answers to our questions
+	use    func(n int) error                         // counts the bytes of the responses to our questions
 }
 
 // served is the record of a request from the time it has come until its response is
@@ -363,7 +360,7 @@ func (l *loop) noteEnd(err error) {
 	if err == io.EOF {
 		err = nil
 	}
-	if l.peer.weAreClient { // before the calls fail, so that their callers see that the Peer has ended
+	if l.peer.weAreClient { // first the context, and then the calls: a caller whose call fails finds the context ended
 		l.peer.endContexts(why)
 	}
 	l.peer.refuseCalls(why)
@@ -379,7 +376,7 @@ func (l *loop) takeIn(in Payload) (readOn bool) {
 	if !l.peer.enterReader(in) { // the conversation has ended
 		return false
 	}
-	defer l.peer.leaveReader(in) // Close waits for this
+	defer l.peer.leaveReader(in) // Peer.Close and ServeConn wait for this
 	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send}
 	r := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
 	switch {
@@ -401,11 +398,11 @@ func (l *loop) takeIn(in Payload) (readOn bool) {
 
 // answer serves the requests of a payload, and writes each response as soon as it is there.
 func (l *loop) answer(r *responder) {
-	if r.asArray { // a batch
+	if r.asArray { // the responses to a batch
 		l.answerAsArray(r)
 		return
 	}
-	defer r.release() // until now the requests count as unanswered
+	defer r.release() // then the requests do not count as unanswered any more
 	r.serve(func(m *Message) {
 		m = l.countedOrError(m) // if too many bytes of results wait to be written, an error takes the place of this one
 		l.write(Payload{Messages: []*Message{m}})
@@ -464,14 +461,14 @@ type Peer struct {
 // see the values of ctx.
 func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *responder {
 	base.owner = p
-	r := &responder{peer: p, handler: h, done: in.done}
 	// beginPayload may also fill in base. asArray: the responses form one array. refused: why the
 	// payload is not taken; "": it is.
 	asArray, refused := p.protocol.beginPayload(in, &base)
-	if refused != "" {
+	if refused != "" { // one error answers the whole payload
+		asArray = false
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
 	}
-	r.asArray = asArray && refused == ""
+	r := &responder{peer: p, handler: h, done: in.done, asArray: asArray}
 	p.takeReport(in) // logs what the transport says about itself; if it has lost messages, our calls fail
 	for _, m := range in.Messages {
 		switch m.Kind() {
@@ -546,7 +543,8 @@ func (p *Peer) enterRequest(ctx context.Context, x *Exchange) {
 	}
 	x.state, p.serving[s.id] = s, s
 	p.unanswered++
-	if p.ctx.Err() != nil { // the Peer has just ended, and has cancelled what was in the table: this request came too late for that
+	if p.ctx.Err() != nil {
+		// endContexts has cancelled what was in the table, perhaps before this request was.
 		s.cancel()
 	}
 }
@@ -586,8 +584,8 @@ func (r *responder) serve(write func(*Message)) {
 	}
 }
 
-// callHandler calls the Handler, and returns the response. That of a notification is not sent: only
-// its Error is logged. The response is errInternal if Handle panics, or if a method of its result
+// callHandler calls the Handler, and returns the response. The response to a notification is not
+// sent: only its Error is logged. The response is errInternal if Handle panics, or if a method of its result
 // does, such as MarshalJSON. If Handle ends its goroutine, callHandler does not return.
 func (x *Exchange) callHandler(ctx context.Context, h Handler) (response *Message) {
 	defer func() {
@@ -618,7 +616,7 @@ func (r *responder) endRequest(s *served, response *Message, write func(*Message
 	if !isWanted {
 		return
 	}
-	s.sending.Wait()
+	s.sending.Wait() // a message that is half written is still finished
 	write(response)
 	if s.trailer != nil {
 		write(s.trailer)
@@ -643,8 +641,9 @@ func (p *Peer) removeRequest(s *served) bool {
 // ---- Our calls ----
 
 // call sends a request, and waits for the response: see Call. send is Exchange.sendRelated if a
-// handler asks the peer whose request it serves, otherwise Peer.send. If ctx ends first, giveUp tells
-// the peer that nobody waits: in MCP, with notifications/cancelled.
+// handler asks the peer whose request it serves, otherwise Peer.send. giveUp ends a call that was not
+// sent, or whose ctx has ended. It tells the peer that nobody waits: in MCP, with
+// notifications/cancelled.
 func (p *Peer) call(ctx context.Context, send sender, method string, params, result any) error {
 	m, err := NewRequest(ID{}, method, params)
 	if err != nil {
@@ -669,7 +668,7 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 			err = ctx.Err()
 		}
 	}
-	return p.giveUp(ctx, send, c, err, result)
+	return p.giveUp(ctx, send, c, err, result) // if the response comes at this moment, it is stored after all
 }
 
 // pendingCall is a call that waits for its response.

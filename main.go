@@ -29,7 +29,7 @@ package main
 //	the program   main, signals, flags, and standard error
 //
 // On a first reading, read to the banner "Notes: resources, a tool that writes one, and a prompt about
-// one": 226 lines. testdata/examples has smaller programs. The one in users serves a tool over HTTP.
+// one": 225 lines. testdata/examples has smaller programs. The one in users serves a tool over HTTP.
 
 import (
 	"bufio"

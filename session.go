@@ -42,7 +42,7 @@ package main
 // The file has five parts: the wire, the server, the client, what both ends share, and
 // bounds and protection. The part about the server also has the messages about what it offers.
 //
-// The words of both ends:
+// Words about messages:
 //
 //	revision     a version of the protocol, such as 2025-11-25
 //	era          the legacy revisions, which begin with initialize, or the modern ones, in which each request stands alone
@@ -50,7 +50,7 @@ package main
 //	standalone   the stream of a session for messages that belong to no request
 //	principal    the user who has sent a request, if the transport has authenticated one
 //
-// The words of the server and of the client:
+// Words about what each end can do:
 //
 //	capability   what one end declares that it can do
 //	elicitation  a question of the server to the user: a form, or a URL to visit
@@ -60,7 +60,7 @@ package main
 //	requestState what a modern server wants back with the answers to its questions
 //
 // On a first reading, read to the banner "What a Server says of itself, and what it
-// refuses": 643 lines. AddTool is at "What a Server offers". To read the client, begin at the banner
+// refuses": 671 lines. AddTool is at "What a Server offers". To read the client, begin at the banner
 // "The client", and go on with Client.negotiate, Client.discover and Client.initialize. The small
 // client in testdata/fourth does the same in 570 lines.
 //
@@ -248,20 +248,54 @@ type ResultMeta struct {
 }
 
 // ---- Which era a message belongs to ----
-//
-// mcpProtocol is the protocol of a Peer that speaks MCP. It remembers what initialize has agreed on.
-// The Peer calls beginPayload for each payload that comes in, and then beginRequest for each
-// request, before the Handler gets it. What they find out is kept with the Exchange: facts returns
-// it.
 
-// beginPayload fills in the revision and the Meta that are remembered. On a server it
-// refuses a batch if the revision has no batches. A client takes any array:
-// otherwise a response in it would be lost.
+// mcpProtocol is the protocol of a Peer that speaks MCP. It remembers what both ends have agreed
+// on, by initialize or, at a client, by server/discover. The Peer calls beginPayload for each payload
+// that comes in, and then beginRequest for each request, before the Handler gets it.
+type mcpProtocol struct {
+	mu       sync.Mutex // guards the fields below
+	revision Revision   // the zero Revision: nothing was agreed on yet
+	meta     Meta
+	ready    bool // the client has sent notifications/initialized
+}
+
+// mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows. An Exchange
+// also has two Peers: owner has the request in its table, and Peer is for the Handler.
+//
+//	the message comes             owner                              Peer
+//	on stdio, legacy              the Peer of the Conn               the same
+//	on stdio, modern              the Peer of the Conn               nil
+//	in a POST of a session        the Peer of the Session            the same
+//	in a POST without a session   a Peer that dispatches this POST   nil
+type mcpFacts struct {
+	meta       Meta
+	revision   Revision                   // in force for the request; the zero Revision: none yet
+	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
+	rounds     int                        // how often a legacy client was asked
+	inputState string                     // what Exchange.State returns: the State of the last InputRequired
+	noLogs     bool                       // the Server has not declared logging
+	progressed bool                       // progress was sent; only Exchange.rises uses this and the next field
+	reported   float64                    // the last progress that was sent
+	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
+}
+
+// facts returns what MCP knows about the request. If nothing is stored yet, it
+// stores the zero mcpFacts.
+func (x *Exchange) facts() *mcpFacts {
+	if x.protocolData == nil {
+		x.protocolData = new(mcpFacts)
+	}
+	return x.protocolData.(*mcpFacts)
+}
+
+// beginPayload fills in the revision and the Meta that are remembered. On a server, refuseBatch
+// refuses a batch if the revision has none, for example. A client takes any array: otherwise a
+// response in it would be lost.
 func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, refused string) {
 	facts := base.facts()
-	rev, meta := m.get() // what initialize has agreed on; zero before that
-	if rev.Version != "" {
-		facts.revision = rev
+	agreed, meta := m.get()   // both are zero before the handshake
+	if agreed.Version != "" { // otherwise HTTP may have set the revision already, from the header
+		facts.revision = agreed
 	}
 	facts.meta = meta
 	if !facts.revision.ServerRequests { // or no revision is agreed on yet
@@ -299,13 +333,13 @@ func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 	case err != nil:
 		return err
 	case modern && in.Batch:
-		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in " + cmp.Or(rev.Version, meta.ProtocolVersion)}
+		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in " + meta.ProtocolVersion}
 	case modern:
 		facts.revision, facts.meta = rev, meta
-		x.Peer = nil // a modern client is never sent requests
+		x.Peer = nil // a modern client is never sent requests, even if it has initialized on this Conn before
 	default:
 		facts.meta.ProgressToken = meta.ProgressToken
-		// Before initialize there is no other version, and Handle refuses this one if it is not offered.
+		// A legacy version in _meta counts only before initialize: Handle refuses one that is not offered.
 		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
 	}
 	x.exclusive = x.Request.Method == "initialize" // what follows it depends on it
@@ -361,7 +395,9 @@ type Server struct {
 // Handle answers a request in its own era, or takes in a notification. The request
 // must have come by Serve, StreamableHandler or SSEHandler, which speak MCP.
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
-	if err := s.begin(x); err != nil { // not through Serve or an HTTP handler of this package; the first request calls prepare here
+	// The first request fixes what the Server says of itself. begin fails if a request has not come by
+	// Serve or an HTTP handler of this package.
+	if err := s.begin(x); err != nil {
 		return nil, err
 	}
 	version := x.Meta().ProtocolVersion
@@ -406,7 +442,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 		// returns to an initialize request"
 		return nil, errorWithVersions(s.versions, CodeMethodNotFound, MethodNotFound(method).Message)
 	case method == "server/discover":
-		return s.complete(x, s.discover()) // encodes the result
+		return s.complete(x, s.discover()) // complete encodes a result; that of discover is a DiscoverResult
 	}
 	h := s.handlerOf(method) // from Methods, or from AddTool and the others
 	if h == nil {
@@ -433,16 +469,6 @@ func (s *Server) run(ctx context.Context, x *Exchange, h HandlerFunc) (any, erro
 		return question.ask(ctx, s, x, h)
 	}
 	return result, permitted(x.Revision(), err)
-}
-
-// discover returns the result of server/discover.
-func (s *Server) discover() DiscoverResult {
-	return DiscoverResult{
-		SupportedVersions: s.versions,
-		Capabilities:      s.caps,
-		Instructions:      s.Instructions,
-		Meta:              &ResultMeta{ServerInfo: &s.Info},
-	}
 }
 
 // ---- The legacy era: initialize, and what it allows ----
@@ -479,8 +505,8 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 // server MUST respond with another protocol version it supports."
 func (s *Server) initialize(x *Exchange) (any, error) {
 	var p InitializeParams
-	if err := Bind(x.Request.Params, &p); err != nil { // what has no omitempty must be there
-		return nil, paramsError(err, "param")
+	if err := x.Bind(&p); err != nil { // what has no omitempty must be there
+		return nil, err
 	}
 	if err := p.check(); err != nil {
 		return nil, err
@@ -533,7 +559,8 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	if !ok {
 		return nil, unknownName("tool", p.Name)
 	}
-	result, err := tool.use.run(ctx, x, p.Arguments) // use: what AddTool was given
+	// run stores the arguments in the struct of the tool, and calls the function that AddTool was given.
+	result, err := tool.use.run(ctx, x, p.Arguments)
 	if err == nil {
 		return toolResult(x, result) // a string becomes a text content; an InputRequired stays as it is, for run
 	}
@@ -612,8 +639,8 @@ type asker interface {
 // A modern client gets the questions as the result of its call, and calls again
 // with the answers. A legacy client gets them as requests, one after the other.
 //
-// The handler runs from its beginning each time. It may report the same progress again:
-// Progress sends only what has risen.
+// The handler runs from its beginning each time. It may report the same progress again. In the
+// legacy era Progress sends only what has risen. In the modern era each run is a request of its own.
 //
 // Inputs has the answers of the last round only, and they are not checked. If the handler
 // needs something from an earlier round, it keeps that in State. A call of a legacy client
@@ -657,6 +684,16 @@ func (s *Server) begin(x *Exchange) error {
 	s.once.Do(s.prepare)
 	x.facts().noLogs = !s.logs // Exchange.Log needs it
 	return nil
+}
+
+// discover returns the result of server/discover.
+func (s *Server) discover() DiscoverResult {
+	return DiscoverResult{
+		SupportedVersions: s.versions,
+		Capabilities:      s.caps,
+		Instructions:      s.Instructions,
+		Meta:              &ResultMeta{ServerInfo: &s.Info},
+	}
 }
 
 // prepare fixes what clients are told.
@@ -959,35 +996,6 @@ func (p *Peer) replace(stays func(*Exchange) bool, why error) {
 }
 
 // ---- What a handler knows, and what it sends ----
-
-// mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows. An Exchange
-// also has two Peers: owner has the request in its table, and Peer is for the Handler.
-//
-//	the message comes             owner                              Peer
-//	on stdio, legacy              the Peer of the Conn               the same
-//	on stdio, modern              the Peer of the Conn               nil
-//	in a POST of a session        the Peer of the Session            the same
-//	in a POST without a session   a Peer that dispatches this POST   nil
-type mcpFacts struct {
-	meta       Meta
-	revision   Revision                   // in force for the request; the zero Revision: none yet
-	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
-	rounds     int                        // how often a legacy client was asked
-	inputState string                     // what Exchange.State returns: the State of the last InputRequired
-	noLogs     bool                       // the Server has not declared logging
-	progressed bool                       // progress was sent; only Exchange.rises uses this and the next field
-	reported   float64                    // the last progress that was sent
-	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
-}
-
-// facts returns what MCP knows about the request. If nothing is stored yet, it
-// stores the zero mcpFacts.
-func (x *Exchange) facts() *mcpFacts {
-	if x.protocolData == nil {
-		x.protocolData = new(mcpFacts)
-	}
-	return x.protocolData.(*mcpFacts)
-}
 
 // isFinite reports whether JSON has a number: it has no NaN and no infinity.
 func isFinite(n float64) bool { return math.Abs(n) <= math.MaxFloat64 }
@@ -3835,15 +3843,6 @@ func (meta *Meta) decode(params json.RawMessage) error {
 		return InvalidParams("_meta: 'progressToken' %s", mustBeID)
 	}
 	return nil
-}
-
-// mcpProtocol is the protocol of MCP: it remembers what a legacy client has said in
-// initialize, and decides for each request which era it belongs to.
-type mcpProtocol struct {
-	mu       sync.Mutex // guards the fields below
-	revision Revision   // the zero Revision: nothing was agreed on yet
-	meta     Meta
-	ready    bool // the client has sent notifications/initialized
 }
 
 // Serve is ServeConn for MCP: it answers the requests of the client at the other

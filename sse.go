@@ -27,22 +27,13 @@ package main
 //	                            └ the newest are kept, for a GET with Last-Event-ID
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 585 lines. They are about events, and about the Stream of a server. The small
+// HTTP clients": 596 lines. They are about events, and about the Stream of a server. The small
 // server in testdata/second has a stream that does the same with less care. To see it work, read
 // lessons 06, 09 and 29 of the course: testdata/README.md.
 //
-// The parts:
-//
-//	The wire     Events: one event as text
-//	The server   Streams and their followers; Sessions; what StreamableHandler and SSEHandler
-//	             share; SSEHandler, which is the server of HTTP+SSE
-//	The client   reading events; SSEDialer, which is the client of HTTP+SSE; POSTs, HTTPError,
-//	             redirects, WithHeader, which both clients share
-//	Bounds and   Guard: what is checked before each HTTP request is handled; bodies; Accept; the
-//	protection   counters, and what is counted; what a stream keeps; large events; the sweep
-//
 // The words of this file and of http.go:
 //
+//	request    of JSON-RPC, as in jsonrpc.go; an HTTP request is called so, or POST, GET, DELETE
 //	response   the HTTP response, and not the JSON-RPC response that is in it
 //	handler    as in jsonrpc.go: what serves a request; not StreamableHandler and SSEHandler, which are
 //	           http.Handlers
@@ -181,7 +172,7 @@ type sentEvent struct {
 func (e sentEvent) isAnswer() bool   { return e.method == "" }
 func (e sentEvent) isProgress() bool { return e.method == "notifications/progress" }
 
-// size returns how many bytes the data of the event has; one more, if there is no result.
+// size returns how many bytes the data of the event has, or one more.
 func (e sentEvent) size() int { return len(e.text) + len(e.result) + len("}") }
 
 // eventBuffer is what a stream has of its events: those that no response has written, and the
@@ -190,7 +181,7 @@ type eventBuffer struct {
 	events      []sentEvent // always the newest ones, without a gap
 	last        int64       // number of the last event
 	written     int64       // number of the last event that a response has written
-	lostThrough int64       // number of the last event that is dropped, progress aside
+	lostThrough int64       // the highest number that was dropped and was not progress
 	eventBytes              // counts their bytes: see "What a stream keeps"
 }
 
@@ -224,6 +215,11 @@ func (b *eventBuffer) after(n int64, batch []sentEvent) (_ []sentEvent, last int
 // does not count, because the answer makes it unnecessary.
 func (b *eventBuffer) hasAllAfter(n int64) bool { return b.lostThrough <= n && n <= b.last }
 
+// onlyAnswers reports whether the buffer has nothing but answers.
+func (b *eventBuffer) onlyAnswers() bool {
+	return !slices.ContainsFunc(b.events, func(e sentEvent) bool { return !e.isAnswer() })
+}
+
 // ---- Streams ----
 
 // Stream is a sequence of events, such as those of the response to one POST. A follower is
@@ -236,7 +232,7 @@ func (b *eventBuffer) hasAllAfter(n int64) bool { return b.lostThrough <= n && n
 //	detach       The response is over. If the client may come back, what is not written is kept, too.
 //	attach       The next response follows the stream. It begins after an event that the client names.
 //
-// A sender waits when 8 KiB are not written. So a client that reads slowly slows down its own
+// A sender waits when more than 8 KiB would be unwritten. So a client that reads slowly slows down its own
 // stream alone.
 //
 // For example, in the picture above the connection breaks while 10 is being written. The client has
@@ -339,10 +335,11 @@ func (s *Stream) mustWait(e sentEvent) bool {
 	switch {
 	case s.state == left: // the client may never come back
 		return false
-	case s.state == fresh && e.isAnswer(): // it may still go out as JSON
+	case s.state == fresh && e.isAnswer(): // as JSON, the response never makes room
 		return false
 	}
-	return s.buffer.inUse > 0 && s.buffer.inUse+e.size() > maxUnwritten // a single event may be larger
+	unwritten := s.buffer.inUse                               // bytes
+	return unwritten > 0 && unwritten+e.size() > maxUnwritten // a single event may be larger
 }
 
 // end ends the stream: nothing more can be sent. The follower still writes what was sent. end may
@@ -398,7 +395,7 @@ func (f *follower) written() int64 { return f.taken - int64(len(f.batch)) }
 func (s *Stream) serveFollower(f *follower, r *http.Request) {
 	defer s.detach(f)
 	f.begin()
-	defer extendDeadline(f.w, 0) // for the end of the response, which net/http writes after ServeHTTP
+	defer extendDeadline(f.w, 0) // write leaves no deadline, and net/http still writes the end of the response
 	text := f.opening            // is written before the events
 	isFirst := true
 	for {
@@ -479,10 +476,11 @@ func (s *Stream) write(text []byte, f *follower) error {
 		if s.hasIDs() {
 			event.ID = s.eventID(number)
 		}
-		var err error
-		if text, err = f.appendOrWrite(text, event, e); err != nil { // a large event is written at once, and not copied
+		next, err := f.appendOrWrite(text, event, e) // a large event is written at once, and not copied
+		if err != nil {
 			return err
 		}
+		text = next
 	}
 	if _, err := f.w.Write(text); err != nil {
 		return err
@@ -516,6 +514,19 @@ func (s *Stream) detach(f *follower) {
 	if isUnread {
 		s.failQuestions() // those that were sent on the stream; not under mu, because it locks the Peer
 	}
+}
+
+// settle keeps or drops the events that are written. In the states left and unread it does so
+// with all events, because no response is there to write them. The caller holds mu.
+func (s *Stream) settle() {
+	through, droppable := s.buffer.written, s.buffer.last
+	if s.state == left || s.state == unread {
+		through = s.buffer.last
+	}
+	if s.follower != nil {
+		droppable = s.follower.written() // what it is writing stays in the buffer
+	}
+	s.buffer.settleThrough(through, droppable, s.state != unread && !s.isForgotten)
 }
 
 // isResumable reports whether a client may come back for what it has not read. To come back it
@@ -557,7 +568,7 @@ func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err e
 // not given this id, or if the client may not continue after this event. The caller holds mu.
 func (s *Stream) numberOf(id string) (number int64, err error) {
 	number, err = strconv.ParseInt(strings.TrimPrefix(id, s.id+"/"), 10, 64)
-	isOurs := err == nil && number >= 0 && id == s.eventID(number) // refuses 1/09, and the ids of other streams
+	isOurs := err == nil && number >= 0 && id == s.eventID(number) // refuses …/09, and the ids of other streams
 	hasID := isOurs && (number > 0 || s.beginsWithID)              // 0: the id with which a response begins
 	if !hasID || !s.isResumable() || !s.buffer.hasAllAfter(number) {
 		return 0, errNotKept
@@ -2782,19 +2793,6 @@ func (b *eventBuffer) counted(e sentEvent) int {
 		return e.size()
 	}
 	return counted(e.size())
-}
-
-// settle keeps or drops the events that are written. In the states left and unread it does so
-// with all events, because no response is there to write them. The caller holds mu.
-func (s *Stream) settle() {
-	through, droppable := s.buffer.written, s.buffer.last
-	if s.state == left || s.state == unread {
-		through = s.buffer.last
-	}
-	if s.follower != nil {
-		droppable = s.follower.written() // what it is writing stays in the buffer
-	}
-	s.buffer.settleThrough(through, droppable, s.state != unread && !s.isForgotten)
 }
 
 // settleThrough ends the use of the events up to number through. If the client may come back, they

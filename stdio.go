@@ -55,9 +55,9 @@ import (
 // basic/transports/stdio: transports on byte streams "SHOULD reuse this framing".
 //
 // A line may have up to maxLine bytes without its line end; 0: 4 MiB. A longer line is read
-// to its end, and thrown away. If it was a request, the answer is an error. If it was the answer
-// to a call of ours, the call fails. closeStream is called once: by Close, or after a failed write to
-// w, whichever comes first. It should make a waiting Read or Write return. For standard input that is impossible.
+// to its end, and thrown away. If it was a request, the response is an error. If it was the response
+// to a call of ours, the call fails. closeStream is called once: by the first Close, or after the
+// first failed write to w. It should make a waiting Read or Write return. For standard input that is impossible.
 func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
 	return &lineConn{
 		r:         bufio.NewReaderSize(r, 64<<10),
@@ -110,7 +110,7 @@ func (c *lineConn) readLine() ([]byte, error) {
 			line = append(line, part...)
 		}
 		if err != nil || !more {
-			return line, nil // the next call returns the error
+			return line, nil // after an error, this is the last line: the next call returns the error
 		}
 	}
 }
@@ -161,8 +161,8 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 // StdioConn returns the Conn of a server that a client has started: it reads standard
 // input and writes standard output. maxLine is as for NewLineConn.
 //
-// Close does nothing: the server can still write the responses to the requests it has
-// read. A Read that waits ends only with the input or the process.
+// ServeConn calls Close while handlers may still run. This Close does nothing, so their responses
+// are still written. A Read that waits ends only with the input or the process.
 //
 // A fmt.Println would spoil the messages on standard output. So set os.Stdout = os.Stderr
 // after StdioConn, which has kept the real standard output. Then such text goes to the log of
