@@ -67,7 +67,7 @@ const ( // codes of JSON-RPC
 	invalidParams  = -32602
 )
 
-// answer reads one message, and returns the response to it; nil: it is not to be answered.
+// answer reads one message, and returns the response to it, or nil if it needs no answer.
 func answer(text []byte) *response {
 	if !json.Valid(text) {
 		return &response{JSONRPC: "2.0", Error: &rpcError{parseError, "Parse error"}}
@@ -183,8 +183,8 @@ func servePost(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSize))
-	if err != nil {
-		http.Error(w, "The body cannot be read: "+err.Error(), http.StatusRequestEntityTooLarge)
+	if err != nil { // the body is too large, or was cut: err says which
+		http.Error(w, "The body cannot be read: "+err.Error(), http.StatusBadRequest)
 		return
 	}
 	a := answer(body)

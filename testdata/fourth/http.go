@@ -176,9 +176,9 @@ func (c *client) follow(response *http.Response, id string) (m message, err erro
 	defer func() { response.Body.Close() }()
 	lines, at := newLines(response), position{}
 	for {
-		e, err := readEvent(lines)
-		if err != nil {
-			rest, err := c.resume(&at, err)
+		e, cut := readEvent(lines)
+		if cut != nil {
+			rest, err := c.resume(&at, cut)
 			if err != nil {
 				return message{}, err
 			}

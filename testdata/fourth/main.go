@@ -161,15 +161,15 @@ func (c *client) connect() error {
 //
 //	the answer                                         what follows
 //	versions, and 2026-07-28 is among them             2026-07-28
-//	versions or -32022 with versions, and
-//	    only 2025-11-25 is among them                  2025-11-25, which begins with initialize
-//	    none of the two is among them                  the end
+//	versions, and only 2025-11-25 is among them        2025-11-25, which begins with initialize
+//	-32022, and 2025-11-25 is among its versions       2025-11-25
+//	versions or -32022, and neither is among them      the end
 //	-32021: the client lacks a capability              2026-07-28: only modern servers send this error
 //	-32020: header and body differ                     the end: only modern servers send this one, too
 //	HTTP 401, 403, 408, 429, 3xx, 5xx, no connection   the end: this says nothing about versions
 //	anything else, or nothing within five seconds      2025-11-25
 func next(versions []string, err error) string {
-	f, isFailure := errors.AsType[*failure](err)
+	f, isFailure := errors.AsType[*failure](err) // errors.As with a type parameter
 	switch {
 	case err == nil && slices.Contains(versions, modern):
 		return modern

@@ -83,7 +83,7 @@ func decode(text []byte) (m message, fault *rpcError) {
 		return m, &rpcError{parseError, "Parse error"}
 	}
 	err := json.Unmarshal(text, &m)
-	idIsValid := m.ID == nil || strings.IndexByte(`"-0123456789`, m.ID[0]) >= 0
+	idIsValid := m.ID == nil || strings.IndexByte(`"-0123456789`, m.ID[0]) >= 0 // the first byte of a string or a number
 	saysNothing := m.ID == nil && m.Method == ""
 	if err != nil || m.JSONRPC != "2.0" || !idIsValid || saysNothing {
 		return message{}, &rpcError{invalidRequest, "Invalid request"}
@@ -152,8 +152,8 @@ func (srv *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // response to a question of the server. Only a request is answered with a message.
 func (srv *server) post(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSize))
-	if err != nil {
-		http.Error(w, "The body cannot be read: "+err.Error(), http.StatusRequestEntityTooLarge)
+	if err != nil { // the body is too large, or was cut: err says which
+		http.Error(w, "The body cannot be read: "+err.Error(), http.StatusBadRequest)
 		return
 	}
 	m, fault := decode(body)
@@ -203,21 +203,25 @@ type session struct {
 	lastQuestion int                           // the id of the newest one
 }
 
+// elicitation says how a client asks its user: by a form, or a page. {} is an older way to say form.
+type elicitation struct{ Form, URL *struct{} }
+
+func (e *elicitation) canShowForm() bool { return e != nil && (e.Form != nil || e.URL == nil) }
+
 // initialize opens a session. The header of the response names it, and all further
 // requests of the client repeat that name.
 func (srv *server) initialize(w http.ResponseWriter, m message) {
 	var params struct {
 		Capabilities struct {
-			Elicitation *struct{ Form, URL *struct{} } `json:"elicitation"` // a client can show a form, or open a page; {} is an older way to say form
+			Elicitation *elicitation `json:"elicitation"` // nil: the user cannot be asked
 		} `json:"capabilities"`
 	}
 	if err := json.Unmarshal(m.Params, &params); err != nil {
 		writeJSON(w, http.StatusOK, response(m.ID, nil, &rpcError{invalidParams, "Invalid params"}))
 		return
 	}
-	e := params.Capabilities.Elicitation
 	s := &session{
-		server: srv, id: rand.Text(), asks: e != nil && (e.Form != nil || e.URL == nil),
+		server: srv, id: rand.Text(), asks: params.Capabilities.Elicitation.canShowForm(),
 		calls: map[string]context.CancelFunc{}, questions: map[string]chan message{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -298,7 +302,7 @@ type call struct {
 	session *session
 	request message
 	stream  *stream // what the server sends about the call
-	reader  int     // the number of the POST's response among those that have read the stream: see stream.reader
+	reader  int     // which reader of the stream the POST's response is: its number from takeOver
 }
 
 // serve begins a call on a goroutine of its own. Then it writes what the call sends.
@@ -440,8 +444,8 @@ func (st *stream) end() {
 	st.signal()
 }
 
-// takeOver makes a response the one that reads the stream, and returns the response's number.
-// The one that has read the stream so far ends.
+// takeOver lets a new response read the stream, and returns the number of that response. The
+// response that has read the stream so far ends.
 func (st *stream) takeOver() (reader int) {
 	st.reader++
 	st.signal()
@@ -477,8 +481,11 @@ func (st *stream) next(ctx context.Context, reader, n int) (m message, ok bool) 
 	}
 }
 
-// take is next without waiting. It returns the message; or false, if there will be none; or,
-// if the message may come later, a channel that is closed at the next change.
+// take is next without waiting. There are three cases:
+//
+//	the message is there         take returns it, and true
+//	there will be no message     take returns false
+//	the message may come later   take returns a channel, which is closed at the next change
 func (st *stream) take(reader, n int) (m message, ok bool, changed <-chan struct{}) {
 	st.session.mu.Lock()
 	defer st.session.mu.Unlock()
@@ -503,7 +510,7 @@ func (c *call) respond(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case ok && first.Method == "": // it has no method, so it is the answer
 		writeJSON(w, http.StatusOK, first)
-	case !ok && soon.Err() == nil: // the call was cancelled: the response is a stream without events
+	case !ok && soon.Err() == nil: // next gave up although there was time left: the stream has ended without an answer, so the call was cancelled
 		w.Header().Set("Content-Type", "text/event-stream")
 	default:
 		c.stream.follow(w, r, c.reader, 0, true)

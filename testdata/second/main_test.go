@@ -68,7 +68,7 @@ func TestAnswers(t *testing.T) {
 		{"POST", inSession, `[]`, 400, `"code":-32600`},
 		{"POST", inSession, `{"jsonrpc":"2.0","id":null,"method":"ping"}`, 400, `"code":-32600`},
 		{"POST", inSession, `{"jsonrpc":"2.0","id":{"a":1},"method":"ping"}`, 400, `"code":-32600`},
-		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"` + strings.Repeat("a", maxSize) + `"}}`, 413, ``},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"` + strings.Repeat("a", maxSize) + `"}}`, 400, `request body too large`},
 		{"POST", inSession, `{"jsonrpc":"2.0","id":1}`, 202, ``},
 		{"POST", inSession, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}`, 202, ``},
 		{"POST", inSession, `{"jsonrpc":"2.0","id":"a","method":"no/such"}`, 200, `"id":"a","error":{"code":-32601`},
@@ -248,6 +248,9 @@ func TestPanic(t *testing.T) {
 		t.Error(w.Body)
 	}
 }
+
+// A server with the tool of README.md, put where README.md says, has that tool, with its progress.
+func TestAnotherTool(t *testing.T) { lesson.AnotherTool(t) }
 
 // The file about the wire is not longer than README.md says, and README.md names what it leaves out of the lessons' messages.
 func TestReadme(t *testing.T) {

@@ -68,15 +68,18 @@ type params struct {
 	Arguments      json.RawMessage   `json:"arguments"`      // tools/call
 	InputResponses map[string]answer `json:"inputResponses"` // tools/call: what the user has answered, by the key of the question
 	URI            string            `json:"uri"`            // resources/read
-	Notifications  wishes            `json:"notifications"`  // subscriptions/listen
+	Notifications  wanted            `json:"notifications"`  // subscriptions/listen
 }
 
 // capabilities are what the client can do.
 type capabilities struct {
-	Elicitation *struct { // nil: its user cannot be asked
-		Form, URL *struct{} // {} means a form
-	} `json:"elicitation"`
+	Elicitation *elicitation `json:"elicitation"` // nil: its user cannot be asked
 }
+
+// elicitation says how a client asks its user: by a form, or a page. {} is an older way to say form.
+type elicitation struct{ Form, URL *struct{} }
+
+func (e *elicitation) canShowForm() bool { return e != nil && (e.Form != nil || e.URL == nil) }
 
 // An answer is what the user has answered to a question.
 type answer struct {
@@ -86,8 +89,8 @@ type answer struct {
 	} `json:"content"`
 }
 
-// wishes are the announcements that a client wants.
-type wishes struct {
+// wanted are the announcements that a client wants.
+type wanted struct {
 	Resources bool     `json:"resourcesListChanged,omitempty"`
 	URIs      []string `json:"resourceSubscriptions,omitempty"` // of resources
 }
@@ -145,20 +148,20 @@ func (srv *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSize))
-	if err != nil {
-		http.Error(w, "The body cannot be read: "+err.Error(), http.StatusRequestEntityTooLarge)
+	if err != nil { // the body is too large, or was cut: err says which
+		http.Error(w, "The body cannot be read: "+err.Error(), http.StatusBadRequest)
 		return
 	}
 	c := &call{server: srv, w: w, ctx: r.Context()}
 	if !json.Valid(body) {
-		c.refuse(http.StatusBadRequest, &rpcError{parseError, "Parse error", nil})
+		c.fail(http.StatusBadRequest, &rpcError{parseError, "Parse error", nil})
 		return
 	}
 	if err := json.Unmarshal(body, &c.request); err != nil || !c.request.isValid() {
 		if !c.request.idIsValid() {
 			c.request.ID = nil
 		}
-		c.refuse(http.StatusBadRequest, &rpcError{invalidRequest, "Invalid request", nil})
+		c.fail(http.StatusBadRequest, &rpcError{invalidRequest, "Invalid request", nil})
 		return
 	}
 	if c.request.ID == nil { // a notification
@@ -166,7 +169,7 @@ func (srv *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if fault := c.request.check(r.Header); fault != nil {
-		c.refuse(http.StatusBadRequest, fault)
+		c.fail(http.StatusBadRequest, fault)
 		return
 	}
 	c.answer(c.run())
@@ -190,12 +193,15 @@ func (m *request) check(header http.Header) *rpcError {
 		name = m.Params.URI
 	}
 	versions := object{"supported": []string{revision}} // data of the error: it tells the client what to put into _meta
+	incomplete := &rpcError{invalidParams, "_meta must have protocolVersion and clientCapabilities", versions}
 	switch {
-	case meta.Version == "" || meta.Version == revision && meta.Capabilities == nil:
-		return &rpcError{invalidParams, "_meta must have protocolVersion and clientCapabilities", versions}
+	case meta.Version == "":
+		return incomplete
 	case meta.Version != revision:
 		versions["requested"] = meta.Version
 		return &rpcError{unsupportedVersion, "Unsupported protocol version", versions}
+	case meta.Capabilities == nil:
+		return incomplete
 	case len(header.Values("MCP-Protocol-Version")) > 1, len(header.Values("Mcp-Method")) > 1, len(header.Values("Mcp-Name")) > 1,
 		header.Get("MCP-Protocol-Version") != revision, header.Get("Mcp-Method") != m.Method, decoded(header.Get("Mcp-Name")) != name:
 		return &rpcError{headerMismatch, "MCP-Protocol-Version, Mcp-Method and Mcp-Name must repeat the body", nil}
@@ -241,15 +247,16 @@ func (c *call) answer(result object, fault *rpcError) {
 		result["_meta"] = meta
 		c.write(http.StatusOK, object{"jsonrpc": "2.0", "id": c.request.ID, "result": result})
 	case fault.Code == methodNotFound:
-		c.refuse(http.StatusNotFound, fault)
+		c.fail(http.StatusNotFound, fault)
 	case fault.Code == missingCapability:
-		c.refuse(http.StatusBadRequest, fault)
+		c.fail(http.StatusBadRequest, fault)
 	default:
-		c.refuse(http.StatusOK, fault)
+		c.fail(http.StatusOK, fault)
 	}
 }
 
-func (c *call) refuse(status int, fault *rpcError) {
+// fail answers with an error.
+func (c *call) fail(status int, fault *rpcError) {
 	message := object{"jsonrpc": "2.0", "error": fault}
 	if c.request.ID != nil { // else nobody can tell which request this answers
 		message["id"] = c.request.ID
@@ -336,7 +343,7 @@ func (q *question) Error() string { return q.message }
 // require ends a call with a question. The client asks its user, and makes the same call
 // once more, with the answer. The server need not remember anything meanwhile.
 func (c *call) require(q *question) (object, *rpcError) {
-	if e := c.request.Params.Meta.Capabilities.Elicitation; e == nil || e.Form == nil && e.URL != nil {
+	if !c.request.Params.Meta.Capabilities.Elicitation.canShowForm() {
 		return nil, &rpcError{missingCapability, "The client lacks elicitation",
 			object{"requiredCapabilities": object{"elicitation": object{"form": object{}}}}}
 	}
@@ -361,7 +368,7 @@ func ask(c *call, _ json.RawMessage) (string, error) {
 
 // A subscription is a request that stays open. Its stream carries the announcements.
 type subscription struct {
-	wishes wishes
+	wanted wanted            // only what this server can announce: Unmarshal has dropped the rest
 	queue  chan announcement // closed when the client reads too slowly
 }
 
@@ -383,7 +390,7 @@ func (c *call) listen() (object, *rpcError) {
 		delete(c.server.subscriptions, s)
 		c.server.mu.Unlock()
 	}()
-	c.send("notifications/subscriptions/acknowledged", object{"notifications": s.wishes, "_meta": meta})
+	c.send("notifications/subscriptions/acknowledged", object{"notifications": s.wanted, "_meta": meta})
 	for {
 		select {
 		case a, isOpen := <-s.queue:

@@ -43,7 +43,7 @@ func echo(_ *call, arguments json.RawMessage) (string, error) {
 	return *args.Text, nil
 }
 
-// count reports each step, if the client has sent a token for that.
+// count reports each step.
 func count(c *call, arguments json.RawMessage) (string, error) {
 	var args struct {
 		N *int `json:"n"`
@@ -57,11 +57,16 @@ func count(c *call, arguments json.RawMessage) (string, error) {
 		case <-c.ctx.Done(): // the client has gone
 			return "", c.ctx.Err()
 		}
-		if token := c.request.Params.Meta.ProgressToken; token != nil && string(token) != "null" {
-			c.send("notifications/progress", object{"progressToken": token, "progress": i + 1, "total": *args.N})
-		}
+		c.progress(i+1, *args.N)
 	}
 	return fmt.Sprintf("counted to %d", *args.N), nil
+}
+
+// progress reports how far a call is, if the client wants that: then it has sent a token.
+func (c *call) progress(done, total int) {
+	if token := c.request.Params.Meta.ProgressToken; token != nil && string(token) != "null" {
+		c.send("notifications/progress", object{"progressToken": token, "progress": done, "total": total})
+	}
 }
 
 // ---- Notes ----
@@ -81,10 +86,10 @@ func setNote(c *call, arguments json.RawMessage) (string, error) {
 	_, isOld := srv.notes[args.Name]
 	srv.notes[args.Name] = *args.Text
 	for s := range srv.subscriptions {
-		if s.wishes.Resources && !isOld {
+		if s.wanted.Resources && !isOld {
 			srv.announce(s, "notifications/resources/list_changed", object{})
 		}
-		if slices.Contains(s.wishes.URIs, uri) {
+		if slices.Contains(s.wanted.URIs, uri) {
 			srv.announce(s, "notifications/resources/updated", object{"uri": uri})
 		}
 	}
