@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"mcpwire/testdata/lesson"
 	"net/http/httptest"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/iotest"
 )
 
 // missing are the members of the lessons' messages that this server does not send, and serverInfo, which is its own. README.md
@@ -100,6 +102,20 @@ func TestAnswers(t *testing.T) {
 		req.Header.Set(r.field, r.value)
 		if servePost(recorder, req); recorder.Code != want {
 			t.Errorf("%+v: %d", r, recorder.Code)
+		}
+	}
+}
+
+// A body that is too large, or that is cut, gets 400, and the text says which of the two it was.
+func TestBodies(t *testing.T) {
+	for reason, body := range map[string]io.Reader{
+		"too large":      strings.NewReader(strings.Repeat("a", maxSize+1)),
+		"unexpected EOF": iotest.ErrReader(io.ErrUnexpectedEOF),
+	} {
+		recorder := httptest.NewRecorder()
+		servePost(recorder, httptest.NewRequest("POST", "/mcp", body))
+		if recorder.Code != 400 || !strings.Contains(recorder.Body.String(), reason) {
+			t.Errorf("%s: %d %s", reason, recorder.Code, recorder.Body)
 		}
 	}
 }

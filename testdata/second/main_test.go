@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"mcpwire/testdata/lesson"
 	"net/http/httptest"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 )
@@ -98,6 +100,20 @@ func TestAnswers(t *testing.T) {
 		w := exchange(srv, row.method, row.header, row.body)
 		if w.Code != row.status || !strings.Contains(w.Body.String(), row.want) {
 			t.Errorf("%s %s: %d %s", row.method, row.body, w.Code, w.Body)
+		}
+	}
+}
+
+// A body that is too large, or that is cut, gets 400, and the text says which of the two it was.
+func TestBodies(t *testing.T) {
+	for reason, body := range map[string]io.Reader{
+		"too large":      strings.NewReader(strings.Repeat("a", maxSize+1)),
+		"unexpected EOF": iotest.ErrReader(io.ErrUnexpectedEOF),
+	} {
+		recorder := httptest.NewRecorder()
+		newServer().ServeHTTP(recorder, httptest.NewRequest("POST", "/mcp", body))
+		if recorder.Code != 400 || !strings.Contains(recorder.Body.String(), reason) {
+			t.Errorf("%s: %d %s", reason, recorder.Code, recorder.Body)
 		}
 	}
 }
