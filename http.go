@@ -215,7 +215,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		return
 	}
 	in.mayStream = acceptsStream && h.canStream(w, &h.noStreams) // no, if middleware hides Flush: this also logs it
-	in.route(Exchange{Principal: principal, protocolData: new(mcpFacts)})
+	in.route(Exchange{Principal: principal, protocolData: new(mcpFacts)}) // mcpFacts: what MCP knows about the request
 }
 
 // route decides about the era and the session of a payload. Each message gets a copy of base.

@@ -60,7 +60,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
 // call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "More about messages": 710 lines. These lines follow a message from its
+// to the banner "More about messages": 711 lines. These lines follow a message from its
 // text to the Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
@@ -230,7 +230,8 @@ type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
 
-// Exchange is one request while it is served, or one notification while it is handled.
+// Exchange is one request while it is served, or one notification while it is handled. A test may
+// make one, such as &Exchange{Principal: "u"}: session.go says what its methods do then.
 type Exchange struct {
 	Request *Message
 	// Peer is the sender of the request, for messages that do not belong to the request. nil: the

@@ -996,6 +996,10 @@ func (p *Peer) replace(stays func(*Exchange) bool, why error) {
 }
 
 // ---- What a handler knows, and what it sends ----
+//
+// A test may make an Exchange, such as &Exchange{Principal: "u"}, and call a tool with it. Then
+// Progress and Log send nothing, Input returns false, and Require returns an error. A test of a
+// tool that needs a request uses a Pipe.
 
 // isFinite reports whether JSON has a number: it has no NaN and no infinity.
 func isFinite(n float64) bool { return math.Abs(n) <= math.MaxFloat64 }
