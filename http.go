@@ -214,7 +214,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow application/json or text/event-stream")
 		return
 	}
-	in.mayStream = acceptsStream && h.canStream(w, &h.noStreams) // no, if middleware hides Flush: this also logs it
+	in.mayStream = acceptsStream && h.canStream(w, &h.noStreams)          // no, if middleware hides Flush: this also logs it
 	in.route(Exchange{Principal: principal, protocolData: new(mcpFacts)}) // mcpFacts: what MCP knows about the request
 }
 

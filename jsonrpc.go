@@ -60,7 +60,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
 // call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "More about messages": 711 lines. These lines follow a message from its
+// to the banner "More about messages": 712 lines. These lines follow a message from its
 // text to the Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
@@ -467,6 +467,7 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 	asArray, refused := p.protocol.beginPayload(in, &base)
 	if refused != "" { // one error answers the whole payload
 		asArray = false
+		p.failCalls(in, refused) // those whose responses are in it
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
 	}
 	r := &responder{peer: p, handler: h, done: in.done, asArray: asArray}
@@ -809,8 +810,9 @@ const (
 
 // Errors of a conversation. None of them is sent by the peer.
 var (
-	// ErrClosed means that the conversation ended before the response came. The
-	// error that Call returns wraps this and, if one is known, the reason.
+	// ErrClosed means that the conversation ended before the response came. The error that
+	// Call returns wraps this and, if one is known, the reason. In an HTTP session it can also
+	// mean that no client reads the stream of the message.
 	ErrClosed = errors.New("connection closed")
 	// ErrNotSent means that the peer has not read the request. It is safe to
 	// send it again.
@@ -923,6 +925,10 @@ func marshal(v any) (json.RawMessage, error) {
 	case interface{ encode() (encoded, error) }:
 		raw, err := v.encode()
 		return json.RawMessage(raw), err
+	case Object: // its members stay as they are
+		return v.JSON(), nil
+	case *Object:
+		return v.JSON(), nil
 	case json.RawMessage:
 		if json.Valid(v) && utf8.Valid(v) {
 			return bytes.TrimSpace(v), nil
@@ -1002,7 +1008,7 @@ func (o *Object) JSON() json.RawMessage { return json.RawMessage(o.encode()) }
 // MarshalJSON returns the object, so a handler may return an Object.
 func (o Object) MarshalJSON() ([]byte, error) { return o.encode(), nil }
 
-// encode is JSON for marshal, which does not check it again.
+// encode returns the object as a text that marshal does not check again.
 func (o *Object) encode() encoded {
 	if len(o.text) == 0 {
 		return encoded("{}")
@@ -1023,8 +1029,8 @@ func (o *Object) encode() encoded {
 //
 // When the peer has hung up, waiting calls fail, Exchange.Ending is closed, and running
 // requests have five seconds to finish. When ctx ends, the contexts of the requests end,
-// and c is closed at once. Then the handlers have three seconds to return. Only a StdioConn
-// still writes the responses of these handlers, because its Close does nothing.
+// and c is closed at once. Then the handlers have three seconds to return. Their responses are still
+// written if Close of c does nothing, as that of a StdioConn.
 func ServeConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	return serveConn(ctx, c, h, plainProtocol{}, log)
 }
@@ -1378,6 +1384,15 @@ func (p *Peer) giveUp(ctx context.Context, send sender, c *pendingCall, err erro
 	}
 	p.goSend(func() { p.tellAbandoned(send, c.request, context.Cause(ctx)) })
 	return ctx.Err()
+}
+
+// failCalls fails the calls whose responses are in a payload that is not taken.
+func (p *Peer) failCalls(in Payload, reason string) {
+	for _, m := range in.Messages {
+		if m.Kind() == Response {
+			p.deliver(&Message{ID: m.ID, unusable: errors.New("invalid response: " + reason)})
+		}
+	}
 }
 
 // store stores the result of a response, or returns its error.

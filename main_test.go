@@ -2470,18 +2470,18 @@ func TestURLWithoutQuery(t *testing.T) {
 	}
 }
 
-// A handler may return an Object, and an Object may be params.
+// A handler may return an Object, and an Object may be params. Its members keep their bytes.
 func TestObjectIsEncoded(t *testing.T) {
 	var o Object
-	o.Add("a", []byte("1"))
+	o.Add("a", []byte("[ 1]"))
 	for _, v := range []any{o, &o} {
-		if raw, err := marshalObject(v); err != nil || string(raw) != `{"a":1}` {
+		if raw, err := marshalObject(v); err != nil || string(raw) != `{"a":[ 1]}` {
 			t.Errorf("%T: %s %v", v, raw, err)
 		}
 	}
 	before, _ := o.MarshalJSON()
 	o.Add("b", []byte("2"))
-	if after, _ := o.MarshalJSON(); string(before) != `{"a":1}` || string(after) != `{"a":1,"b":2}` {
+	if after, _ := o.MarshalJSON(); string(before) != `{"a":[ 1]}` || string(after) != `{"a":[ 1],"b":2}` {
 		t.Errorf("%s, and with one more member %s", before, after)
 	}
 }

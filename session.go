@@ -363,7 +363,7 @@ type Server struct {
 	Capabilities map[string]any
 	Instructions string   // for the client's model; "": none
 	Versions     []string // versions to offer, newest first; empty: all
-	// Methods holds handlers of more methods, and of notifications, by name. They replace
+	// Methods holds handlers of more methods, and of notifications/…, by name. They replace
 	// those that AddTool, AddResource and the others have added. The handler of
 	// tools/call, prompts/get or resources/read may return an InputRequired.
 	Methods map[string]HandlerFunc
@@ -1315,8 +1315,8 @@ type Tool struct {
 }
 
 // ToolAnnotations tell a client how careful it must be. A client takes a tool
-// without them for one that may destroy something, and asks its user.
-// 2025-03-26 schema ToolAnnotations.
+// without them for one that may destroy something, and asks its user. All four are
+// sent, so set each of them. 2025-03-26 schema ToolAnnotations.
 type ToolAnnotations struct {
 	ReadOnly    bool `json:"readOnlyHint"`    // changes nothing
 	Destructive bool `json:"destructiveHint"` // may destroy something
@@ -1588,6 +1588,9 @@ func AddTool[A any](s *Server, tool Tool, run func(ctx context.Context, x *Excha
 	s.addTool(tool, func(ctx context.Context, x *Exchange, text json.RawMessage) (any, error) {
 		var arguments A
 		if raw, isRaw := any(&arguments).(*json.RawMessage); isRaw {
+			if len(text) > 0 && text[0] != '{' && string(text) != "null" {
+				return nil, errNoObject
+			}
 			*raw = text
 		} else if err := Bind(text, &arguments); err != nil {
 			return nil, argumentError(err)
@@ -1595,6 +1598,8 @@ func AddTool[A any](s *Server, tool Tool, run func(ctx context.Context, x *Excha
 		return run(ctx, x, arguments)
 	})
 }
+
+var errNoObject = InvalidParams("the arguments must be an object")
 
 // argumentError turns an error of Bind into that of a tool. The model has chosen the arguments,
 // so it can correct them. If they are not an object, it is the client that has made a mistake.
@@ -1604,7 +1609,7 @@ func argumentError(err error) error {
 	case !ok:
 		return err
 	case fault.Name == "":
-		return InvalidParams("the arguments must be an object")
+		return errNoObject
 	}
 	return errors.New(fault.text("argument"))
 }

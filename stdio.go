@@ -24,7 +24,7 @@ package main
 //	child.shutDown       closes stdin; if that is not enough, SIGTERM, then SIGKILL
 //
 // To see it work, read lessons 01 and 14 of the course: testdata/README.md. On a first
-// reading, read to the banner "The client": 177 lines. The last part of this file is about lines
+// reading, read to the banner "The client": 178 lines. The last part of this file is about lines
 // that are too long, about signals, and about processes that do not end as they should.
 //
 // Source: 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown;
@@ -55,9 +55,10 @@ import (
 // basic/transports/stdio: transports on byte streams "SHOULD reuse this framing".
 //
 // A line may have up to maxLine bytes without its line end; 0: 4 MiB. A longer line is read
-// to its end, and thrown away. If it was a request, the response is an error. If it was the response
-// to a call of ours, the call fails. closeStream is called once: by the first Close, or after the
-// first failed write to w. It should make a waiting Read or Write return. For standard input that is impossible.
+// to its end, and thrown away. If it was a request, the response is an error. If it was the
+// response to a call of ours, the call fails. closeStream, which is required, is called once: by the
+// first Close, or after the first failed write to w. It should make a waiting Read or Write return.
+// For standard input that is impossible.
 func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
 	return &lineConn{
 		r:         bufio.NewReaderSize(r, 64<<10),

@@ -119,13 +119,14 @@ func TestToolResults(t *testing.T) {
 	}
 }
 
-// A tool may read its arguments itself: they come as they were sent. How others are read is in testdata/cases/tool-arguments.txtar and TestBind.
+// A tool may read its arguments itself: they come as they were sent, if they are an object. How others are read is in testdata/cases/tool-arguments.txtar and TestBind.
 func TestRawArguments(t *testing.T) {
 	server := newServer()
 	wire.AddTool(server, wire.Tool{Name: "raw"}, func(_ context.Context, _ *wire.Exchange, a json.RawMessage) (any, error) { return string(a), nil })
 	checkAnswers(t, server, "tools/call", map[string]string{
 		`"name":"raw","arguments":{"b": 1, "a":[ ]}`: `"result":{"content":[{"type":"text","text":"{\"b\": 1, \"a\":[ ]}"}]}`,
-		`"name":"raw"`: `"result":{"content":[{"type":"text","text":""}]}`,
+		`"name":"raw"`:                   `"result":{"content":[{"type":"text","text":""}]}`,
+		`"name":"raw","arguments":[1,2]`: `"error":{"code":-32602,"message":"Invalid params: the arguments must be an object"}`,
 	})
 }
 
