@@ -47,7 +47,7 @@ package main
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// On a first reading, read to the banner "The header of legacy requests": 615 lines. The head of
+// On a first reading, read to the banner "The header of legacy requests": 594 lines. The head of
 // sse.go has the words, such as response and handler. On a second reading, the client begins at
 // the banner "The client". testdata/fourth is a whole client in 570 lines.
 //
@@ -105,9 +105,9 @@ type StreamableHandler struct {
 	Versions []string
 	// HeaderParams returns the arguments of a tool that modern clients repeat in
 	// their header. ReadHeaderParams finds them in the inputSchema of the tool.
-	// HeaderParams is called for each modern tools/call, by several goroutines. nil: the
-	// method HeaderParams of Handler, if it is a Server, embeds one, or has such a method of
-	// its own. If it has none, the fields of such arguments are not checked.
+	// HeaderParams is called for each modern tools/call, by several goroutines. nil: the method
+	// HeaderParams of Handler, if it has one, as a Server does. Otherwise the fields of such
+	// arguments are not checked.
 	HeaderParams func(tool string) []HeaderParam
 	// MaxRequests is how many requests of all clients may run at once. Subscriptions and
 	// initialize do not count. Requests without a session get at most three quarters of these
@@ -163,7 +163,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // ---- POST ----
 
 // incoming is a POST while it is answered. The server of testdata/second does the same in post and
-// call.respond, with less care. The goroutine of ServeHTTP is the only one that writes the
+// call.respond, in a simpler way. The goroutine of ServeHTTP is the only one that writes the
 // response. The handlers run on a goroutine of their own, because they may continue when the client
 // has gone:
 //
@@ -226,7 +226,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //	2 has more than one MCP-Protocol-Version                    400
 //	3 names a modern version, and a modern one is offered       checkModern
 //	4 names no version, and only modern ones are offered        checkModern, which says what is missing
-//	5 names a version with which it cannot be served            400
+//	5 names a version that is unknown or not offered, or two    400
 //	6 is an initialize, and there are sessions                  initialize, which opens a new session
 //	7 is an initialize                                          withoutSession, as JSON
 //	8 is anything else, and there are sessions                  inSession
@@ -274,12 +274,11 @@ func (in *incoming) route(base Exchange) {
 // one we do. The response is always JSON, because its header has the id of the session, and the
 // session opens only when the handler has succeeded.
 func (in *incoming) initialize(base Exchange) {
-	// 1. The session is there, but not in the table: neither other requests nor Close can find it.
+	// 1. The session is there, but not in the table: no other request can find it.
 	s := in.h.Sessions.create(base.Principal)
 	defer s.release() // this POST does not use the session any more
 	in.session, in.mayStream = s, false
 	base.Peer = s.Peer
-	in.letCloseCancel(s.Peer, ErrSessionClosed) // so this lets Close cancel its handlers
 	// 2. When the handler has returned, a session that was not opened ends.
 	in.whenHandled = func() {
 		if !in.opened {
@@ -355,7 +354,6 @@ var statelessProtocol = new(mcpProtocol)
 func (in *incoming) withoutSession(base Exchange) {
 	toNobody := func(context.Context, *Message) error { return errNobody } // for what belongs to no request
 	p := newPeer(in.r.Context(), toNobody, statelessProtocol, in.h.Log)    // net/http ends this context when the client leaves
-	in.letCloseCancel(p, ErrClosed)
 	in.handOn(p.ctx, in.h.Handler, p, base)
 }
 
@@ -372,6 +370,7 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	if !ok {
 		return // it has answered
 	}
+	in.letCloseCancel(p)
 	// 3. The Peer notes the requests, and takes in notifications and JSON-RPC responses. From
 	// now on it is the one that calls handled.
 	in.isDispatched = true
@@ -403,13 +402,6 @@ func (in *incoming) send(ctx context.Context, m *Message) error {
 	return nil // a client that accepts only JSON can do without it
 }
 
-// disconnect ends the response, if it may be a stream. The Stream itself continues.
-func (in *incoming) disconnect(retry time.Duration) {
-	if in.mayStream {
-		in.stream.disconnect(retry)
-	}
-}
-
 // ---- The response to a POST: JSON, or a stream ----
 
 // respond writes the response. It returns when the response is over, which may be long
@@ -438,7 +430,7 @@ func (in *incoming) respond() {
 				clearDeadlines(in.w)
 			}
 		case <-gone:
-			gone = nil // the loop goes on after a deadline of middleware, and a closed channel would be chosen again
+			gone = nil // if only a deadline of middleware has passed, the loop goes on without this case
 		}
 	}
 }
@@ -501,7 +493,7 @@ func (in *incoming) beginStream(keep bool) (write func()) {
 	}
 	f := s.attachAt(in.w, 0, true)
 	return func() {
-		s.enlist()                           // if the stream has ended before the response began, end could not do it
+		s.enlist()                           // end enlists only a stream that a response has begun
 		in.h.follow(s, f, in.r, &in.h.Guard) // serveFollower
 	}
 }
@@ -527,20 +519,7 @@ func (in *incoming) writeAnswers() {
 		accepted(in.w)
 		return
 	}
-	var parts [][]byte
-	if in.isBatch {
-		parts = append(parts, []byte("["))
-	}
-	for i, e := range events { // of a batch there may be more than one
-		if i > 0 {
-			parts = append(parts, []byte(","))
-		}
-		parts = append(parts, e.parts()...)
-	}
-	if in.isBatch {
-		parts = append(parts, []byte("]"))
-	}
-	writeParts(in.w, in.status(), parts)
+	writeParts(in.w, in.status(), in.parts(events))
 }
 
 // ---- GET ----
@@ -1041,7 +1020,31 @@ func (s *Server) HeaderParams(tool string) []HeaderParam {
 	return t.use.marked
 }
 
-// ---- The status of a response to a POST ----
+// disconnect ends the response, if it may be a stream. The Stream itself continues.
+func (in *incoming) disconnect(retry time.Duration) {
+	if in.mayStream {
+		in.stream.disconnect(retry)
+	}
+}
+
+// ---- The status and the body of a response to a POST ----
+
+// parts returns the body of a response in JSON: the only answer, or an array of all answers.
+func (in *incoming) parts(events []sentEvent) (parts [][]byte) {
+	if in.isBatch {
+		parts = append(parts, []byte("["))
+	}
+	for i, e := range events {
+		if i > 0 {
+			parts = append(parts, []byte(","))
+		}
+		parts = append(parts, e.parts()...)
+	}
+	if in.isBatch {
+		parts = append(parts, []byte("]"))
+	}
+	return parts
+}
 
 // statusClientGone is for logs: nginx, too, notes it for a client that has gone.
 const statusClientGone = 499
@@ -1965,9 +1968,17 @@ func (in *incoming) handledIfRefused() {
 	}
 }
 
-// letCloseCancel lets Close end the contexts of a Peer, with the reason why. Close cannot find the
-// Peer by itself, because no session in the table has it.
-func (in *incoming) letCloseCancel(p *Peer, why error) {
+// letCloseCancel lets Close end the contexts of a Peer that it cannot find, because no session in the
+// table has it.
+func (in *incoming) letCloseCancel(p *Peer) {
+	why := ErrClosed
+	switch {
+	case in.session == nil:
+	case in.payload.hasRequest("initialize"): // its session is not in the table yet
+		why = ErrSessionClosed
+	default:
+		return
+	}
 	in.stopWaiting = context.AfterFunc(in.h.life, func() { p.endContexts(why) })
 }
 

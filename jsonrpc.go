@@ -43,8 +43,8 @@ package main
 //	refusal       the error response to a message that no Handler gets
 //	notification  a message that is never answered
 //	belongs to    a message belongs to a request if the handler sends it with Exchange.Notify or Exchange.Call
-//	in flight     a request is in flight from the time it has come until its handler has returned
-//	unanswered    a request is unanswered from the time it has come until all responses to its payload are written
+//	in flight     a request is in flight until its handler has returned: until then its id is taken
+//	unanswered    a request is unanswered until all responses to its payload are written: until then it takes memory
 //	exclusive     a request is exclusive if nothing more is read before it is answered: in MCP, initialize
 //	cancel        to end the context of a request, because its sender does not want the response
 //
@@ -60,7 +60,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
 // call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "More about messages": 712 lines. These lines follow a message from its
+// to the banner "More about messages": 725 lines. These lines follow a message from its
 // text to the Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
@@ -234,9 +234,9 @@ type Handler interface {
 // make one, such as &Exchange{Principal: "u"}: session.go says what its methods do then.
 type Exchange struct {
 	Request *Message
-	// Peer is the sender of the request, for messages that do not belong to the request. nil: the
-	// sender takes no such messages. In MCP that is so for a modern request, and over HTTP without a
-	// session. Notify and Call of a nil Peer return ErrNoServerRequests. Do not use a Peer that may be
+	// Peer is the sender of the request. Through it a handler sends what does not belong to the
+	// request. nil: the sender takes no such messages. In MCP that is so for a modern request, and
+	// over HTTP without a session. Notify and Call of a nil Peer return ErrNoServerRequests. Do not use a Peer that may be
 	// nil as the key of a map: all these senders would share one entry.
 	Peer *Peer
 	// Principal is the user who has sent the request, if the transport has authenticated
@@ -249,15 +249,13 @@ type Exchange struct {
 	// is nil.
 	Ending <-chan struct{}
 
-	owner        *Peer   // has the request in its table, also if Peer is nil; nil only in an Exchange that a test has made
+	owner        *Peer   // the Peer that has taken the request in; nil only in an Exchange that a test has made
 	state        *served // of a request: its record in Peer.serving; nil for a notification
 	exclusive    bool    // nothing more is read before this request is answered; beginRequest sets it
 	cannotCall   bool    // Call returns ErrNoServerRequests, even if there is a Peer
 	send         sender  // sends what belongs to the request
 	protocolData any     // what the protocol keeps with the exchange
-	// HTTP sets these two, because it bounds the bytes of all requests together; nil: there is no bound.
-	encode func(result any) (json.RawMessage, error) // encodes the result, in place of marshalObject
-	use    func(n int) error                         // counts the bytes of the responses to our questions
+	byteLimits           // of HTTP: see "What is in flight, and what waits to be read"
 }
 
 // served is the record of a request from the time it has come until its response is
@@ -323,10 +321,29 @@ type loop struct {
 	peer    *Peer
 	handler Handler
 	ending  <-chan struct{} // Exchange.Ending of each request
-	result  chan error      // gets the reason why the conversation has ended, for which ServeConn waits; nil: the peer has hung up
+	result  chan error      // gets the reason why the conversation has ended; nil: the peer has hung up
 }
 
 const handOverAfter = time.Millisecond // when a request takes longer than this, another reader starts
+
+// serveConn is a conversation from its beginning to its end, at a server.
+func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) error {
+	ending := make(chan struct{})
+	l := newLoop(ctx, c, h, protocol, log, false) // makes the Peer, too
+	l.ending = ending
+	l.start()
+	grace := graceAfterHangup
+	var err error
+	select {
+	case err = <-l.result:
+	case <-ctx.Done():
+		err, grace = ctx.Err(), graceAfterStop
+		l.noteEnd(err)
+	}
+	close(ending)                      // the handlers should return soon
+	doneWithin(grace, &l.peer.working) // they have some seconds: see ServeConn
+	return errors.Join(err, l.peer.Close())
+}
 
 // start starts the first reader. When the context of the conversation ends, the calls that wait
 // fail, and the Conn is closed. They fail here, and not when Read returns, because a Read of
@@ -450,9 +467,7 @@ type Peer struct {
 	serving    map[ID]*served      // its requests; nil: none, because an idle session should stay small
 	callErr    error               // set when the conversation begins to end: why no more calls can be made
 	onEnd      func()              // runs when the conversation has ended, perhaps more than once; nil: nothing does
-	unanswered int                 // for isBusy: requests and refusals whose responses are not yet written
-	held       int                 // for isBusy: bytes of the payloads that readers are serving
-	unwritten  int                 // for countedOrError: bytes of the results that are not written yet
+	peerCounts                     // what waits in memory: see "What is in flight, and what waits to be read"
 }
 
 // dispatch takes in a payload. It hands responses to the calls that wait for them, and
@@ -487,7 +502,7 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 				r.exclusive = r.exclusive || x.exclusive
 			case errIgnored: // it gets no response
 			default:
-				p.refuse(r, in, NewResponse(m.ID, nil, err)) // adds it to r.refusals; a client drops some
+				p.refuse(r, in, NewResponse(m.ID, nil, err)) // adds it to r.refusals; but a client drops an error without an id: two errors could answer each other for ever
 			}
 		case Invalid:
 			p.refuse(r, in, m)
@@ -546,7 +561,7 @@ func (p *Peer) enterRequest(ctx context.Context, x *Exchange) {
 	x.state, p.serving[s.id] = s, s
 	p.unanswered++
 	if p.ctx.Err() != nil {
-		// endContexts has cancelled what was in the table, perhaps before this request was.
+		// endContexts has cancelled what was in the table, perhaps before this request was put there.
 		s.cancel()
 	}
 }
@@ -563,8 +578,8 @@ type responder struct {
 	requests  []*served
 	done      func() // of the Payload; nil: there is none
 	exclusive bool   // one of the requests is exclusive
-	ended     int    // how many of the handlers have returned: see endUnserved
-	size      int    // for whyNotServed: bytes of the results so far
+	ended     int    // how many of the handlers have returned
+	size      int    // bytes of the results so far
 }
 
 // serve passes the refusals to write, and serves the requests one after another. It passes each
@@ -630,7 +645,7 @@ func (r *responder) endRequest(s *served, response *Message, write func(*Message
 func (p *Peer) removeRequest(s *served) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.serving[s.id] == s { // a second initialize may have freed the id, and another request may have it
+	if p.serving[s.id] == s { // no longer, if Peer.replace has freed the id: see session.go
 		delete(p.serving, s.id)
 	}
 	if len(p.serving) == 0 {
@@ -651,9 +666,7 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 	if err != nil {
 		return err
 	}
-	// While a notification is handled, nothing is read. If ctx is that of its handler, awaitReader
-	// waits until the handler has returned, so a goroutine that it has started can call. In the
-	// handler itself, awaitReader returns an error after a second.
+	// While a notification is handled, nothing is read, so a response could not come.
 	if err := p.awaitReader(ctx); err != nil {
 		return err
 	}
@@ -1033,25 +1046,6 @@ func (o *Object) encode() encoded {
 // written if Close of c does nothing, as that of a StdioConn.
 func ServeConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	return serveConn(ctx, c, h, plainProtocol{}, log)
-}
-
-// serveConn is a conversation from its beginning to its end, at a server.
-func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) error {
-	ending := make(chan struct{})
-	l := newLoop(ctx, c, h, protocol, log, false)
-	l.ending = ending
-	l.start()
-	grace := graceAfterHangup
-	var err error
-	select {
-	case err = <-l.result:
-	case <-ctx.Done():
-		err, grace = ctx.Err(), graceAfterStop
-		l.noteEnd(err)
-	}
-	close(ending)
-	doneWithin(grace, &l.peer.working)
-	return errors.Join(err, l.peer.Close())
 }
 
 // OpenConn starts a conversation as the client, and returns at once. It speaks JSON-RPC
@@ -1726,6 +1720,20 @@ const (
 )
 
 // ---- What is in flight, and what waits to be read ----
+
+// peerCounts counts what waits in memory because of a peer. The mutex of the Peer guards it.
+type peerCounts struct {
+	unanswered int // for isBusy: requests and refusals whose responses are not yet written
+	held       int // for isBusy: bytes of the payloads that readers are serving
+	unwritten  int // for countedOrError: bytes of the results that are not written yet
+}
+
+// byteLimits are set by HTTP, because it bounds the bytes of all requests together; nil: there is no
+// bound.
+type byteLimits struct {
+	encode func(result any) (json.RawMessage, error) // encodes the result, in place of marshalObject
+	use    func(n int) error                         // counts the bytes of the responses to our questions
+}
 
 // The errors with which a Peer answers by itself.
 var (

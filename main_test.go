@@ -1927,7 +1927,7 @@ func TestRequestState(t *testing.T) {
 		"a retry":           {sealed, exchange("tools/call", `{"b":3,"requestState":"x","inputResponses":{},"_meta":{},"a1":2}`, "ada"), true},
 		"changed":           {sealed[:40] + string(sealed[40]^1) + sealed[41:], made, false},
 		"nothing":           {"", made, false},
-		"of another server": {(&Server{sealer: newSealer(nil)}).seal(made, "state", later), made, false},
+		"of another server": {(&Server{configuration: configuration{sealer: newSealer(nil)}}).seal(made, "state", later), made, false},
 		"expired":           {server.seal(made, "state", time.Now().Add(-time.Minute)), made, false},
 		"another method":    {sealed, exchange("prompts/get", `{"a1":2,"b":3}`, "ada"), false},
 		"another principal": {sealed, exchange("tools/call", `{"a1":2,"b":3}`, "bob"), false},

@@ -60,7 +60,7 @@ package main
 //	requestState what a modern server wants back with the answers to its questions
 //
 // On a first reading, read to the banner "What a Server says of itself, and what it
-// refuses": 671 lines. AddTool is at "What a Server offers". To read the client, begin at the banner
+// refuses": 649 lines. AddTool is at "What a Server offers". To read the client, begin at the banner
 // "The client", and go on with Client.negotiate, Client.discover and Client.initialize. The small
 // client in testdata/fourth does the same in 570 lines.
 //
@@ -110,7 +110,7 @@ type Revision struct {
 	Annotations      bool // a tool may say whether it changes anything
 	ProgressMessages bool // progress may have a message for users
 	Elicitation      bool // a server may ask the user
-	Titles           bool // title members, and custom _meta keys, which have a prefix
+	Titles           bool // title members; and keys of your own in _meta, with a prefix
 	Structured       bool // tools have an outputSchema, and results structuredContent
 	Icons            bool // icons members
 	ResourceNotFound int  // the error code for a resource that does not exist
@@ -247,105 +247,6 @@ type ResultMeta struct {
 	ServerInfo *Implementation `json:"io.modelcontextprotocol/serverInfo,omitempty"`
 }
 
-// ---- Which era a message belongs to ----
-
-// mcpProtocol is the protocol of a Peer that speaks MCP. It remembers what both ends have agreed
-// on, by initialize or, at a client, by server/discover. The Peer calls beginPayload for each payload
-// that comes in, and then beginRequest for each request, before the Handler gets it.
-type mcpProtocol struct {
-	mu       sync.Mutex // guards the fields below
-	revision Revision   // the zero Revision: nothing was agreed on yet
-	meta     Meta
-	ready    bool // the client has sent notifications/initialized
-}
-
-// mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows. An Exchange
-// also has two Peers: owner has the request in its table, and Peer is for the Handler.
-//
-//	the message comes             owner                              Peer
-//	on stdio, legacy              the Peer of the Conn               the same
-//	on stdio, modern              the Peer of the Conn               nil
-//	in a POST of a session        the Peer of the Session            the same
-//	in a POST without a session   a Peer that dispatches this POST   nil
-type mcpFacts struct {
-	meta       Meta
-	revision   Revision                   // in force for the request; the zero Revision: none yet
-	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
-	rounds     int                        // how often a legacy client was asked
-	inputState string                     // what Exchange.State returns: the State of the last InputRequired
-	noLogs     bool                       // the Server has not declared logging
-	progressed bool                       // progress was sent; only Exchange.rises uses this and the next field
-	reported   float64                    // the last progress that was sent
-	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
-}
-
-// facts returns what MCP knows about the request. If nothing is stored yet, it
-// stores the zero mcpFacts.
-func (x *Exchange) facts() *mcpFacts {
-	if x.protocolData == nil {
-		x.protocolData = new(mcpFacts)
-	}
-	return x.protocolData.(*mcpFacts)
-}
-
-// beginPayload fills in the revision and the Meta that are remembered. On a server, refuseBatch
-// refuses a batch if the revision has none, for example. A client takes any array: otherwise a
-// response in it would be lost.
-func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, refused string) {
-	facts := base.facts()
-	agreed, meta := m.get()   // both are zero before the handshake
-	if agreed.Version != "" { // otherwise HTTP may have set the revision already, from the header
-		facts.revision = agreed
-	}
-	facts.meta = meta
-	if !facts.revision.ServerRequests { // or no revision is agreed on yet
-		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC
-		// requests to stdout."
-		base.cannotCall = true
-	}
-	if !in.Batch {
-		return false, ""
-	}
-	if !base.owner.weAreClient {
-		refused = refuseBatch(in, facts.revision)
-	}
-	return facts.revision.Batches, refused
-}
-
-// beginRequest decides which era a request belongs to, and fills in what it says
-// about its sender.
-func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
-	facts := x.facts()
-	if in.Batch { // each message of a batch gets a copy of what beginPayload has filled in
-		own := *facts
-		facts, x.protocolData = &own, &own
-	}
-	meta, err := x.Request.Meta() // reads _meta
-	rev := revision(meta.ProtocolVersion)
-	// Only the modern era declares a version in _meta, so an unknown one counts as modern.
-	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
-	switch {
-	case x.owner.weAreClient && facts.revision.Modern:
-		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC
-		// responses"
-		x.owner.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
-		return errIgnored
-	case err != nil:
-		return err
-	case modern && in.Batch:
-		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in " + meta.ProtocolVersion}
-	case modern:
-		facts.revision, facts.meta = rev, meta
-		x.Peer = nil // a modern client is never sent requests, even if it has initialized on this Conn before
-	default:
-		facts.meta.ProgressToken = meta.ProgressToken
-		// A legacy version in _meta counts only before initialize: Handle refuses one that is not offered.
-		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
-	}
-	x.exclusive = x.Request.Method == "initialize" // what follows it depends on it
-	return nil
-}
-
 // ==== The server ====
 
 // Server is the Handler that knows the lifecycle of both eras. It serves any
@@ -356,8 +257,8 @@ type Server struct {
 	// Info is what clients are told about this server. MCP requires a Name and a
 	// Version. The Server does not check that they are there.
 	Info Implementation
-	// Capabilities override what the Server declares; nil: it declares what was added before the
-	// first request. AddTool gives tools, for example, and AnnounceChanges adds listChanged. An
+	// Capabilities override what the Server declares. By itself it declares what was added before
+	// the first request: AddTool gives tools, for example, and AnnounceChanges adds listChanged. An
 	// entry here replaces the whole entry of that name. If a capability is declared and nothing was
 	// added, its lists are empty. If Capabilities cannot be encoded, each request gets an error.
 	Capabilities map[string]any
@@ -371,25 +272,8 @@ type Server struct {
 	// of a server need the same one. Empty: a random key.
 	StateKey []byte
 
-	// The first request sets these fields. Nothing changes them after that.
-	once     sync.Once       // runs prepare, which sets the others
-	versions []string        // Versions, or all
-	caps     json.RawMessage // what the server declares, an object
-	name     json.RawMessage // Info without icons: what each modern result says about this server
-	sealer   cipher.AEAD     // encrypts a requestState
-	mistake  error           // each request gets this error, because Capabilities cannot be encoded; nil: they can
-
-	// OfferLogging and AnnounceChanges set these fields, before the first request.
-	logs    bool      // OfferLogging was called
-	changes announcer // nil: AnnounceChanges was not called
-
-	mu        sync.Mutex               // guards the fields below
-	prepared  bool                     // a request has come, so caps are fixed
-	methods   map[string]HandlerFunc   // added by AddTool, AddResource and the others
-	tools     catalog[*offeredTool]    // by name
-	resources catalog[ReadFunc]        // by URI
-	templates catalog[ReadFunc]        // by URI template
-	prompts   catalog[requestedPrompt] // by name
+	configuration // the first request fixes it: versions, capabilities, and how a requestState is encrypted
+	offers        // what AddTool, AddResource and the others have added
 }
 
 // Handle answers a request in its own era, or takes in a notification. The request
@@ -417,7 +301,7 @@ func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 // Meta returns what the sender of the request has said about itself: a modern
 // request says it, a legacy client has said it in initialize. So its ProtocolVersion is
 // what the request declares, or what initialize has agreed on.
-func (x *Exchange) Meta() Meta { return x.facts().meta } // facts: what MCP keeps with an Exchange
+func (x *Exchange) Meta() Meta { return x.facts().meta } // facts: see below, "Which era a message belongs to"
 
 // Revision returns the revision that is in force for the request. Before
 // initialize it is the zero Revision.
@@ -602,6 +486,100 @@ func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64,
 	return x.Notify(ctx, "notifications/progress", ProgressParams{token, progress, total, message}.encode())
 }
 
+// ---- Which era a message belongs to ----
+
+// mcpProtocol is the protocol of a Peer that speaks MCP. It remembers what both ends have agreed
+// on, by initialize or, at a client, by server/discover. The Peer calls beginPayload for each payload
+// that comes in, and then beginRequest for each request, before the Handler gets it.
+type mcpProtocol struct {
+	mu       sync.Mutex // guards the fields below
+	revision Revision   // the zero Revision: nothing was agreed on yet
+	meta     Meta
+	ready    bool // the client has sent notifications/initialized
+}
+
+// mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows.
+//
+// An Exchange has two Peers. owner has the request in its table. Peer is for the Handler:
+//
+//	the message comes             owner                              Peer
+//	on stdio, legacy              the Peer of the Conn               the same
+//	on stdio, modern              the Peer of the Conn               nil
+//	in a POST of a session        the Peer of the Session            the same
+//	in a POST without a session   a Peer that dispatches this POST   nil
+type mcpFacts struct {
+	meta         Meta
+	revision     Revision // in force for the request; the zero Revision: none yet
+	handlerFacts          // what the methods of Exchange need
+}
+
+// facts returns what MCP knows about the request. If nothing is stored yet, it
+// stores the zero mcpFacts.
+func (x *Exchange) facts() *mcpFacts {
+	if x.protocolData == nil {
+		x.protocolData = new(mcpFacts)
+	}
+	return x.protocolData.(*mcpFacts)
+}
+
+// beginPayload fills in the revision and the Meta that are remembered. On a server, refuseBatch
+// refuses batches where there are none. A client takes any array: otherwise a response in it would
+// be lost.
+func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, refused string) {
+	facts := base.facts()
+	agreed, meta := m.get()
+	if agreed.Version != "" { // before a handshake, HTTP may have read a revision from the header: that stays
+		facts.revision = agreed
+	}
+	facts.meta = meta
+	if !facts.revision.ServerRequests {
+		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC
+		// requests to stdout."
+		base.cannotCall = true
+	}
+	if !in.Batch {
+		return false, ""
+	}
+	if !base.owner.weAreClient {
+		refused = refuseBatch(in, facts.revision)
+	}
+	return facts.revision.Batches, refused
+}
+
+// beginRequest decides which era a request belongs to, and fills in what it says
+// about its sender.
+func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
+	facts := x.facts()
+	if in.Batch { // each message of a batch gets a copy of what beginPayload has filled in
+		own := *facts
+		facts, x.protocolData = &own, &own
+	}
+	meta, err := x.Request.Meta() // reads _meta
+	rev := revision(meta.ProtocolVersion)
+	// Legacy clients need not declare a version in _meta, so an unknown one counts as modern.
+	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
+	switch {
+	case x.owner.weAreClient && facts.revision.Modern:
+		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC
+		// responses"
+		x.owner.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
+		return errIgnored
+	case err != nil:
+		return err
+	case modern && in.Batch:
+		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in " + meta.ProtocolVersion}
+	case modern:
+		facts.revision, facts.meta = rev, meta
+		x.Peer = nil // a modern client is never sent requests, even if it has initialized on this Conn before
+	default:
+		facts.meta.ProgressToken = meta.ProgressToken
+		// Before initialize a legacy version in _meta counts: Handle refuses one that is not offered.
+		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
+	}
+	x.exclusive = x.Request.Method == "initialize" // what follows it depends on it
+	return nil
+}
+
 // ---- Questions to the user, in either era ----
 //
 // A handler asks by returning an InputRequired. What happens then:
@@ -649,8 +627,8 @@ type asker interface {
 // If a client has not declared that it can be asked, a legacy tools/call gets a
 // result with isError, and any other legacy request a CodeInternalError. A modern
 // request gets an error with CodeMissingCapability. Over HTTP its status is 400, or 200 if the
-// response has become a stream before. A handler that calls Exchange.Require at its beginning always
-// gets the 400.
+// response has become a stream before. If the handler calls Exchange.Require at its beginning, it is
+// always 400.
 type InputRequired struct {
 	Requests map[string]InputRequest // by keys that the handler chooses
 	State    string                  // the client sends it back: it can neither read nor change it, but it can send it twice
@@ -694,6 +672,31 @@ func (s *Server) discover() DiscoverResult {
 		Instructions:      s.Instructions,
 		Meta:              &ResultMeta{ServerInfo: &s.Info},
 	}
+}
+
+// configuration is what the first request fixes. Nothing changes it after that.
+type configuration struct {
+	once     sync.Once       // runs prepare, which sets the others
+	versions []string        // Server.Versions, or all
+	caps     json.RawMessage // what the server declares, an object
+	name     json.RawMessage // Info without icons: what each modern result says about this server
+	sealer   cipher.AEAD     // encrypts a requestState
+	mistake  error           // each request gets this error, because Capabilities cannot be encoded; nil: they can
+
+	// OfferLogging and AnnounceChanges set these fields, before the first request.
+	logs    bool      // OfferLogging was called
+	changes announcer // nil: AnnounceChanges was not called
+}
+
+// offers is what was added to a Server.
+type offers struct {
+	mu        sync.Mutex               // guards the fields below, and caps
+	prepared  bool                     // a request has come, so caps are fixed
+	methods   map[string]HandlerFunc   // added by AddTool, AddResource and the others
+	tools     catalog[*offeredTool]    // by name
+	resources catalog[ReadFunc]        // by URI
+	templates catalog[ReadFunc]        // by URI template
+	prompts   catalog[requestedPrompt] // by name
 }
 
 // prepare fixes what clients are told.
@@ -1000,6 +1003,17 @@ func (p *Peer) replace(stays func(*Exchange) bool, why error) {
 // A test may make an Exchange, such as &Exchange{Principal: "u"}, and call a tool with it. Then
 // Progress and Log send nothing, Input returns false, and Require returns an error. A test of a
 // tool that needs a request uses a Pipe.
+
+// handlerFacts are what the methods of Exchange need.
+type handlerFacts struct {
+	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
+	rounds     int                        // how often a legacy client was asked
+	inputState string                     // what Exchange.State returns: the State of the last InputRequired
+	noLogs     bool                       // the Server has not declared logging
+	progressed bool                       // progress was sent; only Exchange.rises uses this and the next field
+	reported   float64                    // the last progress that was sent
+	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
+}
 
 // isFinite reports whether JSON has a number: it has no NaN and no infinity.
 func isFinite(n float64) bool { return math.Abs(n) <= math.MaxFloat64 }

@@ -27,13 +27,13 @@ package main
 //	                            └ the newest are kept, for a GET with Last-Event-ID
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 596 lines. They are about events, and about the Stream of a server. The small
-// server in testdata/second has a stream that does the same with less care. To see it work, read
+// HTTP clients": 626 lines. They are about events, and about the Stream of a server. The small
+// server in testdata/second has a stream that does the same in a simpler way, without limits. To see it work, read
 // lessons 06, 09 and 29 of the course: testdata/README.md.
 //
 // The words of this file and of http.go:
 //
-//	request    of JSON-RPC, as in jsonrpc.go; an HTTP request is called so, or POST, GET, DELETE
+//	request    as in jsonrpc.go; one of HTTP is called HTTP request, POST, GET or DELETE
 //	response   the HTTP response, and not the JSON-RPC response that is in it
 //	handler    as in jsonrpc.go: what serves a request; not StreamableHandler and SSEHandler, which are
 //	           http.Handlers
@@ -42,7 +42,7 @@ package main
 //	buffer     the events that a stream has: those that are not written, and the newest of the others
 //	follower   a response that writes the events of a stream, and its position in them
 //	kept       a client that comes back can still get it
-//	in use     its bytes count against Guard.MaxHeld: a body; or an event, until it is kept or dropped
+//	in use     counted against Guard.MaxHeld. A body is; an event is, until it is kept or dropped
 //	place      the right to run one request
 //
 // Source: 2024-11-05 basic/transports#http-with-sse; 2025-11-25
@@ -155,15 +155,10 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 //	                              │          follower.taken: 10 is being written; 11 and 12 came later
 //	                              buffer.written
 
-const (
-	maxUnwritten = 8 << 10 // bytes of a stream that its response has not written, before a sender waits; one event may have more
-	maxWrite     = 8 << 10 // bytes of one write; one event may have more
-)
-
 // sentEvent is an event in a stream. It holds one message.
 type sentEvent struct {
 	text     []byte          // its data
-	result   json.RawMessage // a large result, which is not copied: the data is text, result and a }
+	result   json.RawMessage // a large result, which is not copied: if it is set, the data is text + result + }
 	method   string          // of the message; "": it is an answer
 	question ID              // of a request of the server; zero: it is none
 	isResult bool            // the message is an answer with a result
@@ -171,9 +166,6 @@ type sentEvent struct {
 
 func (e sentEvent) isAnswer() bool   { return e.method == "" }
 func (e sentEvent) isProgress() bool { return e.method == "notifications/progress" }
-
-// size returns how many bytes the data of the event has, or one more.
-func (e sentEvent) size() int { return len(e.text) + len(e.result) + len("}") }
 
 // eventBuffer is what a stream has of its events: those that no response has written, and the
 // newest of the others, which are kept. The mutex of the Stream guards it.
@@ -251,9 +243,9 @@ func (b *eventBuffer) onlyAnswers() bool {
 //	fresh     ──► followed   attachAt   a response begins
 //	fresh     ──► unread     abandon    the answer goes out as JSON, or the client has gone
 //	followed  ──► followed   attachAt   a newer response takes the place of the old one
-//	followed  ──► left       detach     the response is over, and the client may come back
+//	followed  ──► away       detach     the response is over, and the client may come back
 //	followed  ──► unread     detach     the response is over, and the client cannot come back
-//	left      ──► followed   attach     the client comes back
+//	away      ──► followed   attach     the client comes back
 //	unread    ──► followed   attach     a GET opens the standalone stream
 //
 // Apart from its state, a stream may have ended: no event is added any more, but those that are there
@@ -282,7 +274,7 @@ type streamState int
 const (
 	fresh    streamState = iota // no response has begun
 	followed                    // a response writes the events
-	left                        // no response writes them, and the client may come back
+	away                        // no response writes them, and the client may come back
 	unread                      // nobody reads the stream, so nothing can be sent; only a standalone stream can leave this state
 )
 
@@ -317,29 +309,16 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	if s.state == unread || !s.endTime.IsZero() {
 		return nil, errNobody
 	}
-	if s.mustWait(e) {
+	if s.mustWait(e) { // more than 8 KiB would be unwritten
 		return s.whenChanged(), nil
 	}
 	s.noteQuestion(e.question) // if the stream becomes unread, the question fails
 	s.buffer.add(e)
-	if s.state == left { // nobody writes the event before the client comes back
+	if s.state == away { // nobody writes the event before the client comes back
 		s.settle()
 	}
 	s.signal()
 	return nil, nil
-}
-
-// mustWait reports whether the sender of an event has to wait, because much is not written yet. The
-// caller holds mu.
-func (s *Stream) mustWait(e sentEvent) bool {
-	switch {
-	case s.state == left: // the client may never come back
-		return false
-	case s.state == fresh && e.isAnswer(): // as JSON, the response never makes room
-		return false
-	}
-	unwritten := s.buffer.inUse                               // bytes
-	return unwritten > 0 && unwritten+e.size() > maxUnwritten // a single event may be larger
 }
 
 // end ends the stream: nothing more can be sent. The follower still writes what was sent. end may
@@ -434,7 +413,7 @@ func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct
 	}
 	if s.buffer.written < f.taken {
 		s.buffer.written = f.taken
-		s.settle() // keeps or drops what is written
+		s.settle() // keeps what is written, or drops it
 		s.signal() // a sender may wait
 	}
 	f.batch, f.taken = s.buffer.after(f.taken, f.batch)
@@ -504,7 +483,7 @@ func (s *Stream) detach(f *follower) {
 		s.follower, s.farewell = nil, nil
 		s.state = unread
 		if s.isResumable() {
-			s.state = left
+			s.state = away
 		}
 		s.settle()
 		s.signal()
@@ -514,19 +493,6 @@ func (s *Stream) detach(f *follower) {
 	if isUnread {
 		s.failQuestions() // those that were sent on the stream; not under mu, because it locks the Peer
 	}
-}
-
-// settle keeps or drops the events that are written. In the states left and unread it does so
-// with all events, because no response is there to write them. The caller holds mu.
-func (s *Stream) settle() {
-	through, droppable := s.buffer.written, s.buffer.last
-	if s.state == left || s.state == unread {
-		through = s.buffer.last
-	}
-	if s.follower != nil {
-		droppable = s.follower.written() // what it is writing stays in the buffer
-	}
-	s.buffer.settleThrough(through, droppable, s.state != unread && !s.isForgotten)
 }
 
 // isResumable reports whether a client may come back for what it has not read. To come back it
@@ -543,7 +509,7 @@ func (s *Stream) isResumable() bool {
 //	an event is named       after that event; if the client may not continue there, attach returns an error
 //	another one follows     after the last event that the other one has taken
 //	otherwise               after the last event that was written; if later ones are lost, with the
-//	                        oldest that is left
+//	                        oldest that is still there
 //
 // The caller must then call serveFollower, because nothing else detaches the follower.
 func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err error) {
@@ -594,6 +560,70 @@ func (s *Stream) attachAt(w http.ResponseWriter, from int64, isNew bool) *follow
 	return f
 }
 
+// ---- A session, and its streams ----
+
+// Session is a legacy HTTP client as the server remembers it from one request to
+// the next: a Peer with an id, and its streams. A conversation of HTTP+SSE is one, too.
+type Session struct {
+	*Peer
+	ID string
+	// Owner is the principal that has opened the session. A request needs both: the
+	// ID and this principal. Without authentication it is "", and the ID is the
+	// only secret.
+	Owner string
+
+	table *Sessions
+
+	// The table's mutex guards the fields below.
+	busy       int                // HTTP requests that are being answered
+	since      time.Time          // when busy became 0
+	standalone *Stream            // for messages that belong to no request; nil: the client has not asked for it
+	streams    map[string]*Stream // by id: those of POSTs that go on, or are kept; nil: none, because an idle session is to be small
+	lastStream int
+	isOver     bool
+	isUsed     bool // it has had a request after initialize
+}
+
+// addStream puts the stream of a POST into the session, when a response begins to follow it.
+// The caller holds the mutex of the stream.
+func (s *Session) addStream(stream *Stream) {
+	tag := s.Tag()
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	if s.isOver { // nobody can come back for what is sent
+		stream.endTime, stream.buffer.keep = time.Now(), 0
+		return
+	}
+	s.lastStream++
+	stream.id = tag + "." + strconv.Itoa(s.lastStream)
+	if s.streams == nil {
+		s.streams = map[string]*Stream{}
+	}
+	s.streams[stream.id] = stream
+}
+
+// find returns the stream to which an event belongs, by the id of the event; nil: there is none.
+func (s *Session) find(event string) *Stream {
+	id, _, _ := strings.Cut(event, "/")
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	if s.standalone != nil && s.standalone.id == id {
+		return s.standalone
+	}
+	return s.streams[id]
+}
+
+// send sends a message that belongs to no request.
+func (s *Session) send(ctx context.Context, m *Message) error {
+	s.table.mu.Lock()
+	stream := s.standalone
+	s.table.mu.Unlock()
+	if stream == nil {
+		return errNobody
+	}
+	return stream.send(ctx, m)
+}
+
 // ---- Sessions: what a legacy server remembers about its HTTP clients ----
 
 // Sessions is the table of sessions of one StreamableHandler. Set the fields
@@ -638,28 +668,6 @@ type Sessions struct {
 	sweeping     bool      // a timer is set
 	closed       bool
 	sweeps       sync.WaitGroup // sweeps that go on; Add is called with mu held, and not after closed is set
-}
-
-// Session is a legacy HTTP client as the server remembers it from one request to
-// the next: a Peer with an id, and its streams. A conversation of HTTP+SSE is one, too.
-type Session struct {
-	*Peer
-	ID string
-	// Owner is the principal that has opened the session. A request needs both: the
-	// ID and this principal. Without authentication it is "", and the ID is the
-	// only secret.
-	Owner string
-
-	table *Sessions
-
-	// The table's mutex guards the fields below.
-	busy       int                // HTTP requests that are being answered
-	since      time.Time          // when busy became 0
-	standalone *Stream            // for messages that belong to no request; nil: the client has not asked for it
-	streams    map[string]*Stream // by id: those of POSTs that go on, or are kept; nil: none, because an idle session is to be small
-	lastStream int
-	isOver     bool
-	isUsed     bool // it has had a request after initialize
 }
 
 // The reasons why a session has ended.
@@ -775,24 +783,6 @@ func (s *Session) Tag() string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// addStream puts the stream of a POST into the session, when a response begins to follow it.
-// The caller holds the mutex of the stream.
-func (s *Session) addStream(stream *Stream) {
-	tag := s.Tag()
-	s.table.mu.Lock()
-	defer s.table.mu.Unlock()
-	if s.isOver { // nobody can come back for what is sent
-		stream.endTime, stream.buffer.keep = time.Now(), 0
-		return
-	}
-	s.lastStream++
-	stream.id = tag + "." + strconv.Itoa(s.lastStream)
-	if s.streams == nil {
-		s.streams = map[string]*Stream{}
-	}
-	s.streams[stream.id] = stream
-}
-
 // enlist tells the table of sessions that a stream has ended, if a response had begun.
 func (s *Stream) enlist() {
 	s.mu.Lock()
@@ -848,28 +838,6 @@ func (s *Session) removeStream(stream *Stream) {
 	if stream.element != nil {
 		s.table.endedStreams.Remove(stream.element)
 	}
-}
-
-// find returns the stream to which an event belongs, by the id of the event; nil: there is none.
-func (s *Session) find(event string) *Stream {
-	id, _, _ := strings.Cut(event, "/")
-	s.table.mu.Lock()
-	defer s.table.mu.Unlock()
-	if s.standalone != nil && s.standalone.id == id {
-		return s.standalone
-	}
-	return s.streams[id]
-}
-
-// send sends a message that belongs to no request.
-func (s *Session) send(ctx context.Context, m *Message) error {
-	s.table.mu.Lock()
-	stream := s.standalone
-	s.table.mu.Unlock()
-	if stream == nil {
-		return errNobody
-	}
-	return stream.send(ctx, m)
 }
 
 // Close ends the session.
@@ -2730,6 +2698,14 @@ const (
 
 // ---- What a stream keeps ----
 
+const (
+	maxUnwritten = 8 << 10 // bytes of a stream that its response has not written, before a sender waits; one event may have more
+	maxWrite     = 8 << 10 // bytes of one write; one event may have more
+)
+
+// size returns how many bytes the data of the event has, or one more.
+func (e sentEvent) size() int { return len(e.text) + len(e.result) + len("}") }
+
 // eventBytes counts the bytes of the events of a stream. An event is in use until it is kept or
 // dropped.
 type eventBytes struct {
@@ -2793,6 +2769,32 @@ func (b *eventBuffer) counted(e sentEvent) int {
 		return e.size()
 	}
 	return counted(e.size())
+}
+
+// mustWait reports whether the sender of an event has to wait, because much is not written yet. The
+// caller holds mu.
+func (s *Stream) mustWait(e sentEvent) bool {
+	switch {
+	case s.state == away: // the client may never come back
+		return false
+	case s.state == fresh && e.isAnswer(): // if the response becomes JSON, it is written after the end: a wait for room would last for ever
+		return false
+	}
+	unwritten := s.buffer.inUse                               // bytes
+	return unwritten > 0 && unwritten+e.size() > maxUnwritten // a single event may be larger
+}
+
+// settle keeps or drops the events that are written. In the states away and unread it does so
+// with all events, because no response is there to write them. The caller holds mu.
+func (s *Stream) settle() {
+	through, droppable := s.buffer.written, s.buffer.last
+	if s.state == away || s.state == unread {
+		through = s.buffer.last
+	}
+	if s.follower != nil {
+		droppable = s.follower.written() // what it is writing stays in the buffer
+	}
+	s.buffer.settleThrough(through, droppable, s.state != unread && !s.isForgotten)
 }
 
 // settleThrough ends the use of the events up to number through. If the client may come back, they
