@@ -214,8 +214,9 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow application/json or text/event-stream")
 		return
 	}
-	in.mayStream = acceptsStream && h.canStream(w, &h.noStreams)          // no, if middleware hides Flush: this also logs it
-	in.route(Exchange{Principal: principal, protocolData: new(mcpFacts)}) // mcpFacts: what MCP knows about the request
+	// If middleware hides Flush, the response cannot be a stream. canStream also logs that.
+	in.mayStream = acceptsStream && h.canStream(w, &h.noStreams)
+	in.route(Exchange{Principal: principal, protocolData: new(mcpFacts)})
 }
 
 // route decides about the era and the session of a payload. Each message gets a copy of base.
@@ -338,7 +339,7 @@ func (in *incoming) checkModern(base Exchange) {
 	case isSubscription && !in.mayStream:
 		in.refuse(http.StatusNotAcceptable, "A subscription is a stream: Accept must allow text/event-stream")
 	default:
-		base.facts().revision = revision(in.r.Header.Get("Mcp-Protocol-Version")) // facts: what MCP keeps with an Exchange
+		base.facts().revision = revision(in.r.Header.Get("Mcp-Protocol-Version"))
 		in.withoutSession(base)
 	}
 }

@@ -378,7 +378,7 @@ func (l *loop) noteEnd(err error) {
 	if err == io.EOF {
 		err = nil
 	}
-	if l.peer.weAreClient { // first the context, and then the calls: a caller whose call fails finds the context ended
+	if l.peer.weAreClient { // before the calls, so that a caller whose call fails finds the context ended
 		l.peer.endContexts(why)
 	}
 	l.peer.refuseCalls(why)
@@ -422,7 +422,7 @@ func (l *loop) answer(r *responder) {
 	}
 	defer r.release() // then the requests do not count as unanswered any more
 	r.serve(func(m *Message) {
-		m = l.countedOrError(m) // if too many bytes of results wait to be written, an error takes the place of this one
+		m = l.countedOrError(m) // an error, if too many bytes of results wait to be written
 		l.write(Payload{Messages: []*Message{m}})
 	})
 }
@@ -502,9 +502,11 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 				r.exclusive = r.exclusive || x.exclusive
 			case errIgnored: // it gets no response
 			default:
-				p.refuse(r, in, NewResponse(m.ID, nil, err)) // adds it to r.refusals; but a client drops an error without an id: two errors could answer each other for ever
+				p.refuse(r, in, NewResponse(m.ID, nil, err))
 			}
 		case Invalid:
+			// refuse adds m to r.refusals. A client drops an error without an id: otherwise two
+			// errors could answer each other for ever.
 			p.refuse(r, in, m)
 		}
 	}

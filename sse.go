@@ -262,7 +262,7 @@ type Stream struct {
 	state       streamState
 	buffer      eventBuffer
 	follower    *follower     // nil: nobody follows
-	farewell    []byte        // of Exchange.Disconnect: with this event the response ends, and the stream goes on; nil: none
+	farewell    []byte        // the event with which Exchange.Disconnect ends this response, but not the stream; nil: none
 	endTime     time.Time     // zero: it has not ended
 	isForgotten bool          // nobody can continue it any more
 	changed     chan struct{} // closed by signal; nil: nobody waits
@@ -275,7 +275,7 @@ const (
 	fresh    streamState = iota // no response has begun
 	followed                    // a response writes the events
 	away                        // no response writes them, and the client may come back
-	unread                      // nobody reads the stream, so nothing can be sent; only a standalone stream can leave this state
+	unread                      // nobody reads the stream, so nothing can be sent
 )
 
 // ---- Sending on a stream ----
@@ -383,8 +383,8 @@ func (s *Stream) serveFollower(f *follower, r *http.Request) {
 			return
 		}
 		text = append(text, farewell...)
-		if isFirst && len(text)+len(f.batch) == 0 { // a proxy may hold the header back until the first byte of the body comes
-			text = []byte(":\n\n") // an empty comment
+		if isFirst && len(text)+len(f.batch) == 0 {
+			text = []byte(":\n\n") // an empty comment: a proxy may hold the header back until the body begins
 		}
 		err := s.write(text, f)
 		if err != nil || over {
@@ -578,7 +578,7 @@ type Session struct {
 	busy       int                // HTTP requests that are being answered
 	since      time.Time          // when busy became 0
 	standalone *Stream            // for messages that belong to no request; nil: the client has not asked for it
-	streams    map[string]*Stream // by id: those of POSTs that go on, or are kept; nil: none, because an idle session is to be small
+	streams    map[string]*Stream // by id: those of POSTs that go on, or are kept; nil: none
 	lastStream int
 	isOver     bool
 	isUsed     bool // it has had a request after initialize
