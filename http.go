@@ -115,7 +115,7 @@ type StreamableHandler struct {
 	MaxRequests int
 	Guard
 
-	service            // of sse.go, and SSEHandler embeds it, too: counters, and what Close needs
+	service            // of sse.go, which SSEHandler embeds, too: makes streams, runs handlers, counts for Close
 	versions  []string // prepare sets it: Versions, or those of the Handler, or all
 	legacy    []string // those of them that begin with initialize
 	listening counter  // of subscriptions
@@ -216,7 +216,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	}
 	// If middleware hides Flush, the response cannot be a stream. canStream also logs that.
 	in.mayStream = acceptsStream && h.canStream(w, &h.noStreams)
-	in.route(Exchange{Principal: principal, protocolData: new(mcpFacts)})
+	in.route(Exchange{Principal: principal})
 }
 
 // route decides about the era and the session of a payload. Each message gets a copy of base.
@@ -227,11 +227,11 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //	2 has more than one MCP-Protocol-Version                    400
 //	3 names a modern version, and a modern one is offered       checkModern
 //	4 names no version, and only modern ones are offered        checkModern, which says what is missing
-//	5 names a version that is unknown or not offered, or two    400
+//	5 names a version that does not fit: see whyNotLegacy       400
 //	6 is an initialize, and there are sessions                  initialize, which opens a new session
 //	7 is an initialize                                          withoutSession, as JSON
-//	8 is anything else, and there are sessions                  inSession
-//	9 is anything else                                          legacyWithoutSession
+//	8 is anything else, and there are sessions                  inSession, which checks the header
+//	9 is anything else                                          legacyWithoutSession, which checks it, too
 //
 // 2026-07-28 basic/versioning#compatibility-matrix: "A request carrying modern
 // per-request _meta is served statelessly according to this revision." and "An
@@ -270,9 +270,9 @@ func (in *incoming) route(base Exchange) {
 	}
 }
 
-// initialize makes a session, and opens it if the handshake succeeds. A legacy version in the header
-// is not checked: a client that names one which we do not speak must learn from the answer which
-// one we do. The response is always JSON, because its header has the id of the session, and the
+// initialize makes a session, and opens it if the handshake succeeds. The version in the header is
+// not checked: the client asks for a version in the params, and the answer says which one we speak.
+// The response is always JSON, because its header has the id of the session, and the
 // session opens only when the handler has succeeded.
 func (in *incoming) initialize(base Exchange) {
 	// 1. The session is there, but not in the table: no other request can find it.
@@ -371,9 +371,9 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	if !ok {
 		return // it has answered
 	}
-	in.letCloseCancel(p)
-	// 3. The Peer notes the requests, and takes in notifications and JSON-RPC responses. From
-	// now on it is the one that calls handled.
+	in.letCloseCancel(p) // if no session in the table has p, Close could not find it
+	// 3. The Peer notes the requests, and takes in JSON-RPC responses. Here it also calls the handlers
+	// of notifications. From now on it is the one that calls handled.
 	in.isDispatched = true
 	responder := p.dispatch(ctx, h, in.payload, base)
 	if responder == nil {
@@ -467,7 +467,7 @@ func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan str
 	case !hasEnded && hasGone: // 1
 		return in.writeNothing, nil
 	case !hasEnded && in.mayStream && (!onlyAnswers || isLate): // 2, 3
-		return in.beginStream(true), nil
+		return in.followStream(true), nil
 	case !hasEnded: // 4
 		return nil, s.whenChanged()
 	case hasGone && in.session == nil: // 5
@@ -479,22 +479,22 @@ func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan str
 	case onlyAnswers && in.acceptsJSON && len(s.buffer.events) > 0: // 8
 		return in.writeAnswers, nil
 	}
-	return in.beginStream(!onlyAnswers), nil // 9, 10, 11
+	return in.followStream(!onlyAnswers), nil // 9, 10, 11
 }
 
-// beginStream lets the response follow the stream, and returns the function that writes it. If keep
-// is false, nothing is kept, as with JSON. The caller holds the mutex of the stream.
-func (in *incoming) beginStream(keep bool) (write func()) {
+// followStream lets the response follow the stream, and returns the function that writes it. If
+// mayResume is false, nothing is kept, as with JSON. The caller holds the mutex of the stream.
+func (in *incoming) followStream(mayResume bool) (write func()) {
 	s := in.stream
 	switch {
-	case !keep:
+	case !mayResume:
 		s.buffer.keep = 0
 	case in.session != nil:
 		in.session.addStream(s) // a GET can continue it
 	}
 	f := s.attachAt(in.w, 0, true)
 	return func() {
-		s.enlist()                           // end enlists only a stream that a response has begun
+		s.enlist()                           // if the stream ended before this response began, end has not enlisted it
 		in.h.follow(s, f, in.r, &in.h.Guard) // serveFollower
 	}
 }
@@ -548,7 +548,7 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 	after := r.Header.Get("Last-Event-ID")
 	var stream *Stream
 	if after == "" {
-		stream = h.standalone(s)
+		stream = h.standalone(s) // the first GET makes it
 	} else {
 		stream = s.find(after)
 	}
@@ -572,8 +572,9 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 //
 // And if it belongs to none:
 //
-//	in a session                  the standalone stream. Without a GET the message is dropped. After
-//	                              a cut it is kept, if events are kept, and the client may have read an id
+//	in a session                  the standalone stream. Without a GET the message is refused: Notify and
+//	                              Call return an error. After a cut it is kept, if events are kept, and
+//	                              the client may have read an id
 //	in the modern era             the stream of a subscriptions/listen
 //	legacy, without a session     it is dropped
 //

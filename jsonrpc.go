@@ -35,7 +35,7 @@ package main
 //
 // The words of this package:
 //
-//	call          a request, as its sender sees it: from the sending to the response. Our calls are what we send
+//	call          a request, as its sender sees it: from the sending to the response. Our calls are those that we send
 //	request       a message that must be answered; most often one of the peer
 //	response      a result or an error, with the id of its request
 //	answer        a response; as a verb, to send it
@@ -195,7 +195,7 @@ func decodeMessage(text []byte) *Message {
 		id = ID{}
 	}
 	m := &Message{ID: id, Method: unquote(e.method), Params: e.params, Result: e.result}
-	reason := m.check(e, twice) // sets m.Error, too
+	reason := m.check(e, twice) // what is wrong; check also reads the error into m.Error
 	if reason == "" {
 		return m
 	}
@@ -223,9 +223,9 @@ func decodeMessage(text []byte) *Message {
 // Several requests are handled at the same time, over every transport. So a Handler that
 // changes what others use needs a mutex.
 //
-// Nothing is read while a notification is handled. So Handle must then be quick, and must not
-// call the peer: nobody would read the response. HandlerFunc says more about that, and what a
-// panic does.
+// Over a Conn, nothing is read while a notification is handled. So Handle must then be quick, and must not
+// call the peer: nobody would read the response. HandlerFunc says more about that,
+// and about panics.
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
@@ -242,7 +242,7 @@ type Exchange struct {
 	// Principal is the user who has sent the request, if the transport has authenticated
 	// one. A Handler that passes the request on may set it.
 	Principal string
-	// Header has the header fields that came with the request, as over HTTP.
+	// Header has the header fields of an HTTP request; elsewhere it is nil.
 	Header map[string][]string
 	// Ending is closed when the conversation begins to end: the server shuts down, or the
 	// client has hung up. A handler that takes long should return its result then. At a client it
@@ -321,15 +321,18 @@ type loop struct {
 	peer    *Peer
 	handler Handler
 	ending  <-chan struct{} // Exchange.Ending of each request
-	result  chan error      // gets the reason why the conversation has ended; nil: the peer has hung up
+	result  chan error      // has room for the reason why the conversation has ended; nil: the peer has hung up
 }
 
 const handOverAfter = time.Millisecond // when a request takes longer than this, another reader starts
 
-// serveConn is a conversation from its beginning to its end, at a server.
+// serveConn is a conversation from its beginning to its end, at a server. How it ends:
+//
+//	the client hangs up   noteEnd: calls fail ─► Ending is closed ─► 5 s for the handlers ─► Peer.Close ends ctx
+//	ctx ends              calls fail, the Conn is closed ─► Ending is closed ─► 3 s for the handlers ─► Peer.Close
 func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) error {
 	ending := make(chan struct{})
-	l := newLoop(ctx, c, h, protocol, log, false) // makes the Peer, too
+	l := newLoop(ctx, c, h, protocol, log, false) // makes the Peer, too; false: we are the server
 	l.ending = ending
 	l.start()
 	grace := graceAfterHangup
@@ -371,8 +374,8 @@ func (l *loop) read() {
 	}
 }
 
-// noteEnd notes why the conversation is over. Waiting calls fail. The handlers of a
-// server may still finish; those of a client end at once.
+// noteEnd notes why the conversation is over. Waiting calls fail. The handlers of a server may
+// still finish, unless ctx has ended. The contexts of those of a client end here.
 func (l *loop) noteEnd(err error) {
 	why := closedBecause(err)
 	if err == io.EOF {
@@ -450,16 +453,16 @@ func (l *loop) write(out Payload) {
 type Peer struct {
 	log         *slog.Logger
 	send        sender   // sends what belongs to no request
-	protocol    protocol // MCP, or plain JSON-RPC: what only the protocol can decide
+	protocol    protocol // MCP, or plain JSON-RPC: decides about each payload, request and notification
 	weAreClient bool     // we are the client, and the peer is the server
 
-	ctx      context.Context
-	endCtx   context.CancelCauseFunc // ends ctx with the reason
+	ctx      context.Context         // of the conversation; it ends when that of ServeConn does, or with endCtx
+	endCtx   context.CancelCauseFunc // ends ctx with the reason: endContexts calls it
 	conn     Conn                    // nil for a server over HTTP, which has no Conn
 	onReport func(error)             // takes in what the transport reports; nil: it is logged
 
 	working sync.WaitGroup // readers that serve what they have read
-	sends   sync.WaitGroup // goroutines of goSend
+	sends   sync.WaitGroup // goroutines that send in the background, such as cancellations
 
 	mu         sync.Mutex          // guards the fields below
 	lastID     int64               // of our calls
@@ -526,7 +529,7 @@ func (p *Peer) deliver(m *Message) {
 		c.response <- m
 	case m.unusable != nil:
 		p.log.Warn("dropped a response", "reason", brief(m.unusable.Error())) // brief shortens it for the log
-	case m.Error != nil && m.ID == ID{}: // with an id it may be for a call that has ended
+	case m.Error != nil && m.ID == ID{}: // the peer could not read something of ours
 		p.log.Warn("an error for no call of ours", "error", brief(m.Error.Error()))
 	default:
 		p.log.Debug("a response that no call waits for", "id", brief(m.ID.String()))
@@ -534,7 +537,8 @@ func (p *Peer) deliver(m *Message) {
 }
 
 // registerRequest puts a request of a payload into the table of requests that are being
-// served. If it returns an error, that is the response. After errIgnored there is none.
+// served. If it returns an error, that is the response. After errIgnored there is none. Over HTTP, ctx
+// is that of a POST.
 func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) error {
 	if err := p.protocol.beginRequest(in, x); err != nil { // may fill in x, too
 		return err
@@ -580,7 +584,7 @@ type responder struct {
 	requests  []*served
 	done      func() // of the Payload; nil: there is none
 	exclusive bool   // one of the requests is exclusive
-	ended     int    // how many of the handlers have returned
+	ended     int    // how many of the requests are done
 	size      int    // bytes of the results so far
 }
 
@@ -668,7 +672,8 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 	if err != nil {
 		return err
 	}
-	// While a notification is handled, nothing is read, so a response could not come.
+	// If ctx is that of the handler of a notification, nothing is read: awaitReader waits for the end
+	// of that handler, for a second at most.
 	if err := p.awaitReader(ctx); err != nil {
 		return err
 	}

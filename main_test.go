@@ -3311,6 +3311,7 @@ func (g *rig) check(x *asked) {
 		answers = g.checkEvents(x, text)
 	case strings.HasPrefix(kind, "text/plain") && (status == 404 || status == 405), status/100 == 3, len(text) == 0 && (status < 300 || status == statusClientGone):
 	case x.path == "*" && status == 400 && len(text) == 0: // so http.ServeMux answers that
+	case strings.HasPrefix(kind, "text/html") && status == 200: // the page
 	default:
 		g.Errorf("%s %s: %d %s %q", x.method, x.path, status, kind, text)
 	}
@@ -6126,7 +6127,7 @@ func (v visitor) answered() visitor { <-v.done; return v }
 
 // newLoneStream returns a stream of no session. Nothing can be sent before a response follows it.
 func newLoneStream(id string, keep int) *Stream {
-	return &Stream{id: id, state: unread, buffer: eventBuffer{eventBytes: eventBytes{keep: keep}}}
+	return &Stream{id: id, state: unread, buffer: eventBuffer{keep: keep}}
 }
 
 // followStream writes events to w, after the one with the id after, as a GET does.

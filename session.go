@@ -148,8 +148,7 @@ var Revisions = []Revision{
 	},
 	{
 		Version: "2025-03-26", ServerRequests: true, ResourceNotFound: CodeResourceNotFound,
-		Completions: true, Annotations: true, ProgressMessages: true, Resume: true,
-		Batches: true, // in this revision alone
+		Completions: true, Annotations: true, ProgressMessages: true, Resume: true, Batches: true, // batches: here alone
 	},
 	{
 		Version: "2024-11-05", ServerRequests: true, ResourceNotFound: CodeResourceNotFound,
@@ -248,6 +247,12 @@ type ResultMeta struct {
 }
 
 // ==== The server ====
+//
+// What decides about a request, in the order of time. beginPayload and beginRequest are at "Which
+// era a message belongs to", after the handlers:
+//
+//	Peer.dispatch ─► beginPayload ─► beginRequest ─► Server.Handle ┬ handleModern ┐
+//	                                                               └ handleLegacy ┴► run ─► a handler
 
 // Server is the Handler that knows the lifecycle of both eras. It serves any
 // number of Conns at once. It answers initialize, ping and server/discover itself.
@@ -288,18 +293,18 @@ func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	switch {
 	case x.Request.Kind() == Notification:
 		return s.handleNotification(ctx, x)
-	case s.mistake != nil:
+	case s.mistake != nil: // Capabilities cannot be encoded
 		return nil, s.mistake
 	case version != "" && !slices.Contains(s.versions, version):
 		return nil, s.refuseVersion(x.Request.Method, version)
-	case revision(version).Modern:
+	case x.Revision().Modern:
 		return s.handleModern(ctx, x)
 	}
 	return s.handleLegacy(ctx, x)
 }
 
 // Meta returns what the sender of the request has said about itself: a modern
-// request says it, a legacy client has said it in initialize. So its ProtocolVersion is
+// request says it, a legacy client has said it in initialize. So the ProtocolVersion is
 // what the request declares, or what initialize has agreed on.
 func (x *Exchange) Meta() Meta { return x.facts().meta } // facts: see below, "Which era a message belongs to"
 
@@ -377,7 +382,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 		return nil, MethodNotFound(method)
 	}
 	result, err := s.run(ctx, x, h)
-	if codeOf(err) == CodeMissingCapability { // the legacy era does not know that code
+	if codeOf(err) == CodeMissingCapability { // of Exchange.Require: the legacy era does not know that code
 		return askFailed(ctx, x, err) // for tools/call a result with isError, otherwise CodeInternalError
 	}
 	return result, err
@@ -400,13 +405,13 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 		rev = revision(firstLegacy(s.versions))
 	}
 	remembers := x.Peer != nil // over HTTP without sessions, nothing is remembered
-	if remembers {
+	if remembers {             // the mcpProtocol of the Peer does, and beginPayload finds it there
 		s.startLegacy(x.Peer, rev, p)
 	}
 	info := s.Info.knownTo(rev) // without what this revision does not know, such as icons
 	return InitializeResult{
 		ProtocolVersion: rev.Version,
-		Capabilities:    s.capabilities(rev, remembers), // of caps, what this client can use
+		Capabilities:    s.capabilities(rev, remembers), // what the Server declares, and this client can use
 		ServerInfo:      &info,
 		Instructions:    s.Instructions,
 	}, nil
@@ -443,8 +448,8 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	if !ok {
 		return nil, unknownName("tool", p.Name)
 	}
-	// run stores the arguments in the struct of the tool, and calls the function that AddTool was given.
-	result, err := tool.use.run(ctx, x, p.Arguments)
+	// call stores the arguments in the struct of the tool, and calls the function that AddTool was given.
+	result, err := tool.use.call(ctx, x, p.Arguments)
 	if err == nil {
 		return toolResult(x, result) // a string becomes a text content; an InputRequired stays as it is, for run
 	}
@@ -487,6 +492,14 @@ func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64,
 }
 
 // ---- Which era a message belongs to ----
+//
+// An Exchange has two Peers. owner has the request in its table. Peer is for the Handler:
+//
+//	the message comes             owner                              Peer
+//	on stdio, legacy              the Peer of the Conn               the same
+//	on stdio, modern              the Peer of the Conn               nil
+//	in a POST of a session        the Peer of the Session            the same
+//	in a POST without a session   a Peer that dispatches this POST   nil
 
 // mcpProtocol is the protocol of a Peer that speaks MCP. It remembers what both ends have agreed
 // on, by initialize or, at a client, by server/discover. The Peer calls beginPayload for each payload
@@ -499,14 +512,6 @@ type mcpProtocol struct {
 }
 
 // mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows.
-//
-// An Exchange has two Peers. owner has the request in its table. Peer is for the Handler:
-//
-//	the message comes             owner                              Peer
-//	on stdio, legacy              the Peer of the Conn               the same
-//	on stdio, modern              the Peer of the Conn               nil
-//	in a POST of a session        the Peer of the Session            the same
-//	in a POST without a session   a Peer that dispatches this POST   nil
 type mcpFacts struct {
 	meta         Meta
 	revision     Revision // in force for the request; the zero Revision: none yet
@@ -550,13 +555,14 @@ func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, re
 // about its sender.
 func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 	facts := x.facts()
-	if in.Batch { // each message of a batch gets a copy of what beginPayload has filled in
+	if in.Batch { // each request of a batch gets a copy of what beginPayload has filled in
 		own := *facts
 		facts, x.protocolData = &own, &own
 	}
 	meta, err := x.Request.Meta() // reads _meta
 	rev := revision(meta.ProtocolVersion)
-	// Legacy clients need not declare a version in _meta, so an unknown one counts as modern.
+	// Legacy clients seldom declare a version in _meta. So one that we do not know is that of a newer,
+	// modern client.
 	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
 	switch {
 	case x.owner.weAreClient && facts.revision.Modern:
@@ -611,6 +617,9 @@ type asker interface {
 //				"name": {Method: "elicitation/create", Params: ElicitParams{Message: "Who?", RequestedSchema: …}},
 //			}}, nil
 //		}
+//		if answer.Action != "accept" {
+//			return ToolError("The user does not say."), nil
+//		}
 //		return "The user has answered " + string(answer.Content), nil
 //	}
 //
@@ -631,7 +640,9 @@ type asker interface {
 // always 400.
 type InputRequired struct {
 	Requests map[string]InputRequest // by keys that the handler chooses
-	State    string                  // the client sends it back: it can neither read nor change it, but it can send it twice
+	// State comes back with the answers. A modern client sends it back: it can neither read nor
+	// change it, but it can send it twice.
+	State string
 }
 
 // ask sends the questions: in the modern era as the result, in the legacy era as
@@ -641,7 +652,7 @@ func (need InputRequired) ask(ctx context.Context, s *Server, x *Exchange, again
 		return need.result(s, x)
 	}
 	x.facts().rounds++
-	if err := need.askLegacy(ctx, x); err != nil {
+	if err := need.askLegacy(ctx, x); err != nil { // such as: too many rounds
 		return askFailed(ctx, x, err)
 	}
 	return s.run(ctx, x, again)
@@ -1631,7 +1642,7 @@ func argumentError(err error) error {
 // offeredTool is what a Server does with a tool.
 type offeredTool struct {
 	inputSchema json.RawMessage
-	run         func(ctx context.Context, x *Exchange, arguments json.RawMessage) (any, error)
+	call        func(ctx context.Context, x *Exchange, arguments json.RawMessage) (any, error)
 
 	readMarks sync.Once // http.go sets the next field, when it is needed
 	marked    []HeaderParam
@@ -1647,7 +1658,7 @@ func (s *Server) addTool(tool Tool, run func(context.Context, *Exchange, json.Ra
 	if string(member(tool.InputSchema, "type")) != `"object"` {
 		panic(fmt.Sprintf(`the InputSchema of the tool %q lacks "type":"object"`, tool.Name))
 	}
-	use := &offeredTool{inputSchema: tool.InputSchema, run: run}
+	use := &offeredTool{inputSchema: tool.InputSchema, call: run}
 	shown := mustMarshal(tool)
 	tool.InputSchema = withoutMarks(tool.InputSchema)
 	offer(s, &s.tools, "tools", entry[*offeredTool]{tool.Name, tool.Name, use, shown, mustMarshal(tool)}, map[string]HandlerFunc{

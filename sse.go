@@ -96,8 +96,8 @@ type Event struct {
 	// the event before it.
 	ID string
 	// Data is what the event carries. If it is nil, the event has no data field,
-	// which is not the same as an empty one. A browser drops such an event. It is
-	// read here, because its ID and its Retry count.
+	// which is not the same as an empty one. A browser drops such an event. This package
+	// reads it, because its ID and its Retry matter.
 	Data []byte
 	// Retry is how long a client is to wait before it connects again, in
 	// milliseconds on the wire; 0: the event does not say.
@@ -174,6 +174,7 @@ type eventBuffer struct {
 	last        int64       // number of the last event
 	written     int64       // number of the last event that a response has written
 	lostThrough int64       // the highest number that was dropped and was not progress
+	keep        int         // how many bytes may be kept; 0: none, and events have no ids. Once a response has begun, it does not change
 	eventBytes              // counts their bytes: see "What a stream keeps"
 }
 
@@ -190,6 +191,7 @@ func (b *eventBuffer) add(e sentEvent) {
 // after appends to batch the events after number n, as many as one write may have. last is the
 // number of the last of them; n, if there is none.
 func (b *eventBuffer) after(n int64, batch []sentEvent) (_ []sentEvent, last int64) {
+	last = n
 	size := 0
 	for next := max(n+1, b.first()); next <= b.last; next++ {
 		e := b.events[next-b.first()]
@@ -198,9 +200,9 @@ func (b *eventBuffer) after(n int64, batch []sentEvent) (_ []sentEvent, last int
 			break
 		}
 		batch = append(batch, e)
-		n = next
+		last = next
 	}
-	return batch, n
+	return batch, last
 }
 
 // hasAllAfter reports whether the buffer has all events after number n. Progress that was dropped
@@ -220,12 +222,13 @@ func (b *eventBuffer) onlyAnswers() bool {
 //	push         A sender adds the event to the buffer. It gets the next number.
 //	nextEvents   The follower takes the event. follower.taken becomes its number.
 //	write        The follower writes the event. Its next call of nextEvents confirms that.
-//	settle       The buffer keeps what is written, if the client may come back, or drops it.
+//	settle       The buffer keeps what is written, if the client may come back, or drops it. While no
+//	             response follows, that also holds for what is not written.
 //	detach       The response is over. If the client may come back, what is not written is kept, too.
 //	attach       The next response follows the stream. It begins after an event that the client names.
 //
-// A sender waits when more than 8 KiB would be unwritten. So a client that reads slowly slows down its own
-// stream alone.
+// A sender waits when more than 8 KiB would be unwritten. So a client that reads slowly slows
+// down its own stream alone. If the client has gone, no sender waits: the oldest events are dropped.
 //
 // For example, in the picture above the connection breaks while 10 is being written. The client has
 // read 9:
@@ -251,7 +254,7 @@ func (b *eventBuffer) onlyAnswers() bool {
 // Apart from its state, a stream may have ended: no event is added any more, but those that are there
 // can still be read. And it may be forgotten: no client can continue it, so it keeps nothing.
 type Stream struct {
-	id           string        // "": no client can continue it, or not yet: Session.addStream sets it
+	id           string        // "": no client can continue it, or not yet; that of a POST gets one by Session.addStream
 	eventType    string        // of its events; "": message, which need not be written
 	beginsWithID bool          // 2025-11-25: a response begins with an id, and may end before its stream
 	keepAlive    time.Duration // how long a response may be silent before a comment is written; 0: for ever
@@ -266,7 +269,7 @@ type Stream struct {
 	endTime     time.Time     // zero: it has not ended
 	isForgotten bool          // nobody can continue it any more
 	changed     chan struct{} // closed by signal; nil: nobody waits
-	asked       []ID          // questions that were sent here; those that are answered may be among them
+	asked       []ID          // ids of the questions that were sent here; some may be answered already
 }
 
 type streamState int
@@ -314,7 +317,7 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	}
 	s.noteQuestion(e.question) // if the stream becomes unread, the question fails
 	s.buffer.add(e)
-	if s.state == away { // nobody writes the event before the client comes back
+	if s.state == away { // nobody writes the event now, so it is kept at once
 		s.settle()
 	}
 	s.signal()
@@ -374,7 +377,7 @@ func (f *follower) written() int64 { return f.taken - int64(len(f.batch)) }
 func (s *Stream) serveFollower(f *follower, r *http.Request) {
 	defer s.detach(f)
 	f.begin()
-	defer extendDeadline(f.w, 0) // write leaves no deadline, and net/http still writes the end of the response
+	defer extendDeadline(f.w, 0) // half a minute for the end of the response, which net/http writes after this
 	text := f.opening            // is written before the events
 	isFirst := true
 	for {
@@ -402,7 +405,8 @@ func (s *Stream) serveFollower(f *follower, r *http.Request) {
 //
 //   - There are events. They are in f.batch.
 //   - There are none yet. changed is closed when the follower is to call again.
-//   - The follower ends. over is true, and it still writes farewell.
+//   - The follower ends: with the stream, after a farewell, or because another one has taken its place.
+//     over is true, and it still writes farewell.
 func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct{}, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -426,7 +430,7 @@ func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct
 	return nil, s.whenChanged(), false
 }
 
-// begin begins the response of a follower. It writes the status, so that middleware can log it.
+// begin begins the response of a follower. It writes the status at once, so that middleware can log it.
 // Nothing between server and client may hold events back: 2026-07-28
 // basic/transports/streamable-http#receiving-messages asks for X-Accel-Buffering.
 func (f *follower) begin() {
@@ -542,13 +546,13 @@ func (s *Stream) numberOf(id string) (number int64, err error) {
 	return number, nil
 }
 
-// attachAt makes a follower that begins after the event with the number from. isNew: the client
+// attachAt makes a follower that begins after the event with the number from. namesNone: the client
 // names no event. Then the response begins with an id, if the revision has that. 2025-11-25
 // basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an
 // SSE event consisting of an event ID and an empty data field". The caller holds mu.
-func (s *Stream) attachAt(w http.ResponseWriter, from int64, isNew bool) *follower {
+func (s *Stream) attachAt(w http.ResponseWriter, from int64, namesNone bool) *follower {
 	f := &follower{w: w, taken: from}
-	if isNew && s.beginsWithID && s.hasIDs() {
+	if namesNone && s.beginsWithID && s.hasIDs() {
 		f.opening = Event{ID: s.eventID(from), Data: []byte{}}.Append(nil)
 	}
 	if s.follower != nil { // it ends, and the farewell was for it
@@ -2712,7 +2716,6 @@ type eventBytes struct {
 	settled   int64 // number of the last event that is not in use any more: usually written; after a cut, also later ones
 	inUse     int   // bytes of events that are in use
 	keptBytes int   // bytes of events that are kept
-	keep      int   // keptBytes may be so many; 0: nothing is kept. Once a response has begun, it does not change
 
 	// The fields below do not change after the first event.
 	usedByAll *counter // counts the bytes in use of all streams

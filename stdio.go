@@ -15,7 +15,7 @@ package main
 // No message says that the conversation is over. The client closes the server's stdin.
 // The server reads to the end of its input, and exits.
 //
-//	the client's process                          the server's process
+//	the client's process: not on a first reading  the server's process
 //	CommandDialer.Dial   starts it  ────────────► StdioConn
 //	child.Write          ─────────── stdin ─────► lineConn.Read
 //	child.Read           ◄────────── stdout ───── lineConn.Write
@@ -56,7 +56,7 @@ import (
 //
 // A line may have up to maxLine bytes without its line end; 0: 4 MiB. A longer line is read
 // to its end, and thrown away. If it was a request, the response is an error. If it was the
-// response to a call of ours, the call fails. closeStream, which is required, is called once: by the
+// response to a call of ours, the call fails: see tooLong. closeStream, which is required, is called once: by the
 // first Close, or after the first failed write to w. It should make a waiting Read or Write return.
 // For standard input that is impossible.
 func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
@@ -76,7 +76,7 @@ type lineConn struct {
 	maxLine   int
 	closeOnce func() error // calls closeStream the first time, and returns its error each time
 	// writeLock is a lock for writing: sending to the channel locks, and receiving from it
-	// unlocks. Unlike a sync.Mutex, a context can end the wait for it.
+	// unlocks. Unlike with a sync.Mutex, a context can end the wait for it.
 	writeLock chan struct{}
 	writeErr  error // why nothing more is written: w has failed; writeLock guards this field
 }
@@ -97,8 +97,8 @@ func (c *lineConn) Read() (Payload, error) {
 	}
 }
 
-// readLine returns the next line, without its line end. A line that is too long is cut, but
-// still longer than maxLine. A last line without a line end counts. Each line has memory of its
+// readLine returns the next line, without its line end. Of a line that is too long it keeps the
+// beginning, which is longer than maxLine, so that Read sees it. A last line without a line end counts. Each line has memory of its
 // own, because a Payload refers to it.
 func (c *lineConn) readLine() ([]byte, error) {
 	var line []byte
