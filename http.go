@@ -3,12 +3,12 @@
 
 package main
 
-// Streamable HTTP. The client sends each message as a POST to one URL. If the message is
-// a request, the response to the POST carries the answer, as JSON or as a stream of events.
-// It is a stream if the server sends something before the answer, or if the answer takes
-// longer than a second. The legacy era, up to 2025-11-25, also has sessions. In a session,
-// a GET opens the standalone stream, for messages that belong to no request. A GET with
-// Last-Event-ID continues a stream that was cut:
+// Streamable HTTP. The client sends each message as a POST to one URL. If the message is a
+// request, the response to the POST carries the answer, as JSON or as a stream of events. It is
+// a stream if the server sends something before the answer, or if the answer takes longer than
+// a second. The legacy era, up to 2025-11-25, also has sessions. In a session, a GET opens the
+// standalone stream, for messages that belong to no request. A GET with Last-Event-ID continues
+// a stream that was cut:
 //
 //	> POST /mcp                                              > POST /mcp
 //	> Accept: application/json, text/event-stream            > Mcp-Session-Id: K7VY…
@@ -31,8 +31,8 @@ package main
 //	                                                         < 200, and what follows that event
 //
 // The modern era, 2026-07-28, has neither sessions nor GET. The header of a request repeats
-// some of its body, so that a proxy need not read the body. The server remembers
-// nothing, and a client cancels its request by closing the connection:
+// some of its body, so that a proxy need not read the body. The server remembers nothing, and a
+// client cancels its request by closing the connection:
 //
 //	> POST /mcp
 //	> Accept: application/json, text/event-stream
@@ -47,14 +47,13 @@ package main
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// On a first reading, read to the banner "The header of legacy requests": 594 lines. The head of
-// sse.go has the words, such as response and handler. On a second reading, the client begins at
-// the banner "The client". testdata/fourth is a whole client in 570 lines.
+// On a first reading, read to the banner "The header of legacy requests": 575 lines. The head
+// of sse.go has the words, such as response and handler. On a second reading, the client begins
+// at the banner "The client". testdata/fourth is a whole client in 570 lines.
 //
-// Source: 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http;
-// 2026-07-28 basic/transports/streamable-http. Copy this file with jsonrpc.go,
-// session.go and sse.go. To see it work, read lessons 05, 06 and 12 of the course:
-// testdata/README.md.
+// Source: 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http; 2026-07-28
+// basic/transports/streamable-http. Copy this file with jsonrpc.go, session.go and sse.go. To
+// see it work, read lessons 05, 06 and 12 of the course: testdata/README.md.
 
 import (
 	"bytes"
@@ -79,35 +78,34 @@ import (
 
 const decideAfter = time.Second // how long a response waits for the answer before it becomes a stream
 
-// StreamableHandler is an http.Handler for Streamable HTTP. Mount it at one path. Set the fields before the first request. The era
-// is decided for each request, so clients of all revisions use the same path.
+// StreamableHandler is an http.Handler for Streamable HTTP. Mount it at one path. Set the
+// fields before the first request. The era is decided for each request, so clients of all
+// revisions use the same path.
 //
 //	http.Handle("/mcp", &StreamableHandler{Handler: server, Sessions: &Sessions{Keep: 1 << 20}})
 //	log.Fatal(http.ListenAndServe("127.0.0.1:8080", nil))
 //
-// 2025-11-25 basic/transports#streamable-http: "The server MUST provide a single
-// HTTP endpoint path (hereafter referred to as the MCP endpoint) that supports both
-// POST and GET methods". 2026-07-28 has only POST.
+// 2025-11-25 basic/transports#streamable-http: "The server MUST provide a single HTTP endpoint
+// path (hereafter referred to as the MCP endpoint) that supports both POST and GET methods".
+// 2026-07-28 has only POST.
 //
-// The Exchange of a request has the header of its POST, and the principal. The context of
-// its handler has the values that middleware has put into the context of the POST. In a
-// session, a client that has gone cancels nothing. So the handler may run on after ServeHTTP has
-// returned, and middleware must not close what a handler uses. Guard says more about middleware, and
+// The Exchange of a request has the header of its POST, and the principal. The context of its
+// handler has the values that middleware has put into the context of the POST. In a session, a
+// client that has gone cancels nothing. So the handler may run on after ServeHTTP has returned,
+// and middleware must not close what a handler uses. Guard says more about middleware, and
 // which time-outs the http.Server should have.
 type StreamableHandler struct {
 	Handler Handler // required: a *Server, or a Handler that calls one; nil: ServeHTTP panics
-	// Sessions is the table of sessions of the legacy era. If it is nil, there are
-	// none: each POST stands alone, GET and DELETE are refused, and no legacy
-	// client can be asked.
+	// Sessions is the table of sessions of the legacy era. If it is nil, there are none: each
+	// POST stands alone, GET and DELETE are refused, and no legacy client can be asked.
 	Sessions *Sessions
 	// Versions are the versions to offer, newest first. Empty: those of Handler, if it is a
 	// Server or embeds one; otherwise all.
 	Versions []string
-	// HeaderParams returns the arguments of a tool that modern clients repeat in
-	// their header. ReadHeaderParams finds them in the inputSchema of the tool.
-	// HeaderParams is called for each modern tools/call, by several goroutines. nil: the method
-	// HeaderParams of Handler, if it has one, as a Server does. Otherwise the fields of such
-	// arguments are not checked.
+	// HeaderParams returns the arguments of a tool that modern clients repeat in their header.
+	// ReadHeaderParams finds them in the inputSchema of the tool. HeaderParams is called for
+	// each modern tools/call, by several goroutines. nil: the method HeaderParams of Handler,
+	// if it has one, as a Server does. Otherwise the fields of such arguments are not checked.
 	HeaderParams func(tool string) []HeaderParam
 	// MaxRequests is how many requests of all clients may run at once. Subscriptions and
 	// initialize do not count. Requests without a session get at most three quarters of these
@@ -149,8 +147,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case mayUseSession && r.Method == http.MethodDelete:
 		h.delete(w, r, principal)
 	default:
-		// 2026-07-28
-		// basic/transports/streamable-http#earlier-streamable-http-revisions:
+		// 2026-07-28 basic/transports/streamable-http#earlier-streamable-http-revisions:
 		// "respond with 405 Method Not Allowed"
 		w.Header().Set("Allow", "POST")
 		if mayUseSession {
@@ -162,10 +159,10 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // ---- POST ----
 
-// incoming is a POST while it is answered. The server of testdata/second does the same in post and
-// call.respond, in a simpler way. The goroutine of ServeHTTP is the only one that writes the
-// response. The handlers run on a goroutine of their own, because they may continue when the client
-// has gone:
+// incoming is a POST while it is answered. The server of testdata/second does the same in post
+// and call.respond, in a simpler way. The goroutine of ServeHTTP is the only one that writes
+// the response. The handlers run on a goroutine of their own, because they may continue when
+// the client has gone:
 //
 //	goroutine of ServeHTTP                    goroutine of the handlers
 //	1 post reads the payload
@@ -178,8 +175,9 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //	  - the client has gone
 //	6 beginResponse decides: only a status, JSON, or a response that follows the Stream
 //
-// What a POST has taken, such as the bytes of its body, is given back once, by handled. The Peer
-// that has taken in the payload calls it after the last handler. If no Peer has, post calls it.
+// What a POST has taken, such as the bytes of its body, is given back once, by handled. The
+// Peer that has taken in the payload calls it after the last handler. If no Peer has, post
+// calls it.
 type incoming struct {
 	h       *StreamableHandler
 	w       http.ResponseWriter
@@ -219,8 +217,8 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	in.route(Exchange{Principal: principal})
 }
 
-// route decides about the era and the session of a payload. Each message gets a copy of base.
-// A request names its version in its _meta, else in its header. The first line that fits counts:
+// route decides about the era and the session of a payload. Each message gets a copy of base. A
+// request names its version in its _meta, else in its header. The first line that fits counts:
 //
 //	  the payload                                               what becomes of it
 //	1 is not JSON                                               400, whatever its session and version
@@ -233,9 +231,9 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //	8 is anything else, and there are sessions                  inSession, which checks the header
 //	9 is anything else                                          legacyWithoutSession, which checks it, too
 //
-// 2026-07-28 basic/versioning#compatibility-matrix: "A request carrying modern
-// per-request _meta is served statelessly according to this revision." and "An
-// initialize request selects legacy semantics, scoped to […] the session".
+// 2026-07-28 basic/versioning#compatibility-matrix: "A request carrying modern per-request
+// _meta is served statelessly according to this revision." and "An initialize request selects
+// legacy semantics, scoped to […] the session".
 func (in *incoming) route(base Exchange) {
 	h, m := in.h, in.payload.Messages[0]
 	inMeta := ""
@@ -270,9 +268,9 @@ func (in *incoming) route(base Exchange) {
 	}
 }
 
-// initialize makes a session, and opens it if the handshake succeeds. The version in the header is
-// not checked: the client asks for a version in the params, and the answer says which one we speak.
-// The response is always JSON, because its header has the id of the session, and the
+// initialize makes a session, and opens it if the handshake succeeds. The version in the header
+// is not checked: the client asks for a version in the params, and the answer says which one we
+// speak. The response is always JSON, because its header has the id of the session, and the
 // session opens only when the handler has succeeded.
 func (in *incoming) initialize(base Exchange) {
 	// 1. The session is there, but not in the table: no other request can find it.
@@ -286,34 +284,15 @@ func (in *incoming) initialize(base Exchange) {
 			in.h.Sessions.Delete(s, ErrSessionClosed)
 		}
 	}
-	// 3. The handler answers, and the session opens.
+	// 3. openSession calls the handler. If it succeeds, the session is put into the table.
 	in.handOn(context.WithoutCancel(in.r.Context()), HandlerFunc(in.openSession), s.Peer, base)
 }
 
-// openSession is the Handler for initialize. It calls that of the program, and opens the session
-// if it succeeds.
-func (in *incoming) openSession(ctx context.Context, x *Exchange) (any, error) {
-	result, err := in.h.Handler.Handle(ctx, x)
-	if err != nil {
-		return nil, err
-	}
-	agreed, err := marshalObject(result) // a result that cannot be encoded is an error, and opens nothing
-	if err != nil {
-		return nil, err
-	}
-	if err := in.h.Sessions.add(in.session); err != nil {
-		in.h.log().Warn("no session", "reason", err)
-		return nil, errNoRoom
-	}
-	in.opened = true
-	return encoded(agreed), nil
-}
-
-// inSession dispatches a payload in a session. The handlers continue if the client
-// leaves: 2025-11-25 basic/transports#sending-messages-to-the-server,
-// "Disconnection SHOULD NOT be interpreted as the client cancelling its request."
-// So their context has the values of the context of the POST, but does not end with it.
-// When a session ends, its Peer cancels the requests that it serves.
+// inSession dispatches a payload in a session. The handlers continue if the client leaves:
+// 2025-11-25 basic/transports#sending-messages-to-the-server, "Disconnection SHOULD NOT be
+// interpreted as the client cancelling its request." So their context has the values of the
+// context of the POST, but does not end with it. When a session ends, its Peer cancels the
+// requests that it serves.
 func (in *incoming) inSession(base Exchange) {
 	// session finds the one that the header names, or refuses the request with 400 or 404.
 	s := in.h.session(in.w, in.r, idOf(in.payload), base.Principal)
@@ -326,8 +305,8 @@ func (in *incoming) inSession(base Exchange) {
 	in.handOn(context.WithoutCancel(in.r.Context()), in.h.Handler, s.Peer, base)
 }
 
-// checkModern checks a message of the modern era, and dispatches it. A subscription stays open, so its
-// response must be a stream.
+// checkModern checks a message of the modern era, and dispatches it. A subscription stays open,
+// so its response must be a stream.
 func (in *incoming) checkModern(base Exchange) {
 	fault := in.h.validate(in.r.Header, in.payload) // compares the header with the body
 	isSubscription := in.payload.hasRequest("subscriptions/listen")
@@ -347,11 +326,11 @@ func (in *incoming) checkModern(base Exchange) {
 // statelessProtocol is for requests that stand alone. Nothing is stored in it, so all share it.
 var statelessProtocol = new(mcpProtocol)
 
-// withoutSession dispatches a payload that belongs to no session. The server knows nothing
-// of the client but this request. So base.Peer stays nil: the handlers have nobody to call. If
-// the client leaves, nothing can be delivered to it, so the handlers end. 2026-07-28
-// basic/patterns/cancellation#transport-specific-cancellation: "The server MUST
-// treat a client disconnect as cancellation of that request."
+// withoutSession dispatches a payload that belongs to no session. The server knows nothing of
+// the client but this request. So base.Peer stays nil: the handlers have nobody to call. If the
+// client leaves, nothing can be delivered to it, so the handlers end. 2026-07-28
+// basic/patterns/cancellation#transport-specific-cancellation: "The server MUST treat a client
+// disconnect as cancellation of that request."
 func (in *incoming) withoutSession(base Exchange) {
 	toNobody := func(context.Context, *Message) error { return errNobody } // for what belongs to no request
 	p := newPeer(in.r.Context(), toNobody, statelessProtocol, in.h.Log)    // net/http ends this context when the client leaves
@@ -372,8 +351,8 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 		return // it has answered
 	}
 	in.letCloseCancel(p) // if no session in the table has p, Close could not find it
-	// 3. The Peer notes the requests, and takes in JSON-RPC responses. Here it also calls the handlers
-	// of notifications. From now on it is the one that calls handled.
+	// 3. The Peer notes the requests, and takes in JSON-RPC responses. Here it also calls the
+	// handlers of notifications. From now on it is the one that calls handled.
 	in.isDispatched = true
 	responder := p.dispatch(ctx, h, in.payload, base)
 	if responder == nil {
@@ -382,8 +361,8 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	}
 	in.isBatch = responder.asArray
 	in.payload = Payload{} // so that the memory of each message is free when it is handled
-	// 4. The handlers run on a goroutine of their own. answerOn sends their answers on the stream,
-	// which ends with the last one.
+	// 4. The handlers run on a goroutine of their own. answerOn sends their answers on the
+	// stream, which ends with the last one.
 	in.h.run(func() {
 		defer in.stream.end()
 		in.fault = in.h.answerOn(in.stream, responder, results)
@@ -405,13 +384,13 @@ func (in *incoming) send(ctx context.Context, m *Message) error {
 
 // ---- The response to a POST: JSON, or a stream ----
 
-// respond writes the response. It returns when the response is over, which may be long
-// before the handlers return: the connection breaks, a handler calls Disconnect, or another
-// response follows the stream.
+// respond writes the response. It returns when the response is over, which may be long before
+// the handlers return: the connection breaks, a handler calls Disconnect, or another response
+// follows the stream.
 //
 // After a second the response becomes a stream. So a proxy that cuts silent connections sees
-// something, and in a session the client can continue after a cut. A client that accepts no stream
-// waits for its JSON, however long that takes.
+// something, and in a session the client can continue after a cut. A client that accepts no
+// stream waits for its JSON, however long that takes.
 func (in *incoming) respond() {
 	timer := time.NewTimer(decideAfter)
 	defer timer.Stop()
@@ -454,8 +433,9 @@ func (in *incoming) respond() {
 //	10  only answers, and JSON is not accepted                   a stream
 //	11  no answer, because all requests were cancelled           an empty stream
 //
-// There is more than answers if the handlers have sent another message, or have called Disconnect.
-// Everything is decided under one lock, because the handlers may send at the same time.
+// There is more than answers if the handlers have sent another message, or have called
+// Disconnect. Everything is decided under one lock, because the handlers may send at the same
+// time.
 func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan struct{}) {
 	s := in.stream
 	s.mu.Lock()
@@ -508,8 +488,8 @@ func (in *incoming) writeNothing() {
 	in.w.WriteHeader(statusClientGone)
 }
 
-// writeAnswers writes a response that consists of the answers alone. The stream has ended,
-// so it does not change any more.
+// writeAnswers writes a response that consists of the answers alone. The stream has ended, so
+// it does not change any more.
 func (in *incoming) writeAnswers() {
 	events := in.stream.buffer.events
 	defer in.stream.abandon()
@@ -525,9 +505,9 @@ func (in *incoming) writeAnswers() {
 
 // ---- GET ----
 
-// get answers a GET, which opens the standalone stream or continues a stream that
-// was cut. 2025-11-25 basic/transports#resumability-and-redelivery: "The server MUST
-// NOT replay messages that would have been delivered on a different stream."
+// get answers a GET, which opens the standalone stream or continues a stream that was cut.
+// 2025-11-25 basic/transports#resumability-and-redelivery: "The server MUST NOT replay messages
+// that would have been delivered on a different stream."
 func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principal string) {
 	if !h.canStream(w, &h.noStreams) {
 		w.Header().Set("Allow", "POST, DELETE")
@@ -540,8 +520,8 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 	}
 	defer s.release()
 	if !accepts(r.Header["Accept"], "text/event-stream") {
-		// 2025-11-25: the client "MUST include" text/event-stream in Accept. A 405 would say that
-		// there is no stream.
+		// 2025-11-25: the client "MUST include" text/event-stream in Accept. A 405 would say
+		// that there is no stream.
 		h.refuse(w, r, http.StatusNotAcceptable, ID{}, "Accept must allow text/event-stream")
 		return
 	}
@@ -596,9 +576,9 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 
 // ---- The header of legacy requests ----
 
-// whyNotLegacy returns the error for a payload that cannot be served as a legacy one, because of the
-// version that it names; nil: it can be served. An initialize may name any version in its header,
-// because its answer says which one we speak.
+// whyNotLegacy returns the error for a payload that cannot be served as a legacy one, because
+// of the version that it names; nil: it can be served. An initialize may name any version in
+// its header, because its answer says which one we speak.
 func (h *StreamableHandler) whyNotLegacy(inHeader []string, inMeta string, isInitialize bool) *Error {
 	named := inMeta
 	if inMeta == "" && len(inHeader) > 0 {
@@ -617,12 +597,11 @@ func (h *StreamableHandler) whyNotLegacy(inHeader []string, inMeta string, isIni
 	return nil
 }
 
-// checkVersion returns what is wrong with the version in the header of a legacy
-// request; nil: nothing is wrong, or the header names none. 2025-11-25
-// basic/transports#protocol-version-header: "If the server receives a request with
-// an invalid or unsupported MCP-Protocol-Version, it MUST respond with 400 Bad
-// Request." In a session the version of the session stays in force, and the header
-// may name any version that we speak.
+// checkVersion returns what is wrong with the version in the header of a legacy request; nil:
+// nothing is wrong, or the header names none. 2025-11-25
+// basic/transports#protocol-version-header: "If the server receives a request with an invalid
+// or unsupported MCP-Protocol-Version, it MUST respond with 400 Bad Request." In a session the
+// version of the session stays in force, and the header may name any version that we speak.
 func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
 	switch named := r.Header["Mcp-Protocol-Version"]; {
 	case len(named) > 1:
@@ -646,8 +625,8 @@ func (in *incoming) acknowledge() {
 	case in.requests > 0: // the session has ended meanwhile
 		in.h.gone(in.w, in.r)
 	default:
-		// 2025-11-25 basic/transports#sending-messages-to-the-server: "the
-		// server MUST return HTTP status code 202 Accepted with no body"
+		// 2025-11-25 basic/transports#sending-messages-to-the-server: "the server MUST return
+		// HTTP status code 202 Accepted with no body"
 		accepted(in.w)
 	}
 }
@@ -662,13 +641,13 @@ func (in *incoming) reject(status int, fault *Error) {
 	in.h.rejectInEra(in.w, in.r, status, idOf(in.payload), fault)
 }
 
-// rejectInEra answers with an error. A server that offers no modern version must not
-// send the codes that only modern servers have. 2026-07-28
-// basic/transports/streamable-http#backward-compatibility: a client that gets one
-// goes on "rather than falling back" to initialize. The code in their place is one that a
-// handler may answer with, too. So the error has no id, which tells the client that no handler
-// has read its request. 2025-11-25 basic/transports#sending-messages-to-the-server: "error
-// response that has no id".
+// rejectInEra answers with an error. A server that offers no modern version must not send the
+// codes that only modern servers have. 2026-07-28
+// basic/transports/streamable-http#backward-compatibility: a client that gets one goes on
+// "rather than falling back" to initialize. The code in their place is one that a handler may
+// answer with, too. So the error has no id, which tells the client that no handler has read its
+// request. 2025-11-25 basic/transports#sending-messages-to-the-server: "error response that has
+// no id".
 func (h *StreamableHandler) rejectInEra(w http.ResponseWriter, r *http.Request, status int, id ID, fault *Error) {
 	if !h.hasModern() && slices.Contains(modernCodes, fault.Code) {
 		id, fault = ID{}, &Error{Code: CodeInvalidRequest, Message: fault.Message, Data: fault.Data}
@@ -679,13 +658,11 @@ func (h *StreamableHandler) rejectInEra(w http.ResponseWriter, r *http.Request, 
 // hasModern reports whether a modern version is on offer.
 func (h *StreamableHandler) hasModern() bool { return len(h.legacy) < len(h.versions) }
 
-// session returns the session that a request names. The caller releases it. If
-// session returns nil, it has refused the request: with 400 if the request names no
-// session, with 404 if there is no such session, or if it belongs to another
-// principal. 2025-11-25
-// basic/transports#session-management: after a session has ended the server
-// "MUST respond to requests containing that session ID with HTTP 404 Not
-// Found."
+// session returns the session that a request names. The caller releases it. If session returns
+// nil, it has refused the request: with 400 if the request names no session, with 404 if there
+// is no such session, or if it belongs to another principal. 2025-11-25
+// basic/transports#session-management: after a session has ended the server "MUST respond to
+// requests containing that session ID with HTTP 404 Not Found."
 func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id ID, principal string) *Session {
 	names := r.Header["Mcp-Session-Id"]
 	switch {
@@ -707,6 +684,25 @@ func (h *StreamableHandler) session(w http.ResponseWriter, r *http.Request, id I
 	return s
 }
 
+// openSession is the Handler for initialize. It calls that of the program, and opens the
+// session if it succeeds.
+func (in *incoming) openSession(ctx context.Context, x *Exchange) (any, error) {
+	result, err := in.h.Handler.Handle(ctx, x)
+	if err != nil {
+		return nil, err
+	}
+	agreed, err := marshalObject(result) // a result that cannot be encoded is an error, and opens nothing
+	if err != nil {
+		return nil, err
+	}
+	if err := in.h.Sessions.add(in.session); err != nil {
+		in.h.log().Warn("no session", "reason", err)
+		return nil, errNoRoom
+	}
+	in.opened = true
+	return encoded(agreed), nil
+}
+
 var errNoRoom = &Error{Code: CodeInternalError, Message: "No more sessions"}
 
 // delete answers a DELETE, which ends the session.
@@ -720,17 +716,16 @@ func (h *StreamableHandler) delete(w http.ResponseWriter, r *http.Request, princ
 	w.WriteHeader(http.StatusOK) // some proxies cannot pass a 204 on
 }
 
-// gone answers a request in a session that does not exist. The body is no message:
-// some clients would take a message for the answer to their call, and would not
-// open another session.
+// gone answers a request in a session that does not exist. The body is no message: some clients
+// would take a message for the answer to their call, and would not open another session.
 func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 	h.log().Info("refused", "status", http.StatusNotFound, "reason", "session not found", "method", brief(r.Method), "path", brief(r.URL.Path), "from", r.RemoteAddr)
 	http.Error(w, "Session not found", http.StatusNotFound)
 }
 
-// assumedVersion is in force where neither a session nor a header names another.
-// 2025-11-25 basic/transports#protocol-version-header: without the header "the
-// server SHOULD assume protocol version 2025-03-26".
+// assumedVersion is in force where neither a session nor a header names another. 2025-11-25
+// basic/transports#protocol-version-header: without the header "the server SHOULD assume
+// protocol version 2025-03-26".
 const assumedVersion = "2025-03-26"
 
 // legacyWithoutSession dispatches a legacy payload if there are no sessions.
@@ -738,9 +733,8 @@ func (in *incoming) legacyWithoutSession(base Exchange) {
 	version := in.r.Header.Get("Mcp-Protocol-Version")
 	fault := in.h.checkVersion(in.r)
 	if fault == nil && version == "" && !slices.Contains(in.h.legacy, assumedVersion) {
-		// 2026-07-28 basic/transports/streamable-http#protocol-version-header:
-		// a server that serves no client older than 2025-06-18 "MUST reject a
-		// request without the header".
+		// 2026-07-28 basic/transports/streamable-http#protocol-version-header: a server that
+		// serves no client older than 2025-06-18 "MUST reject a request without the header".
 		fault = mismatch("MCP-Protocol-Version is missing")
 	}
 	if fault != nil {
@@ -753,8 +747,8 @@ func (in *incoming) legacyWithoutSession(base Exchange) {
 
 // ---- The headers of modern requests ----
 //
-// A modern request repeats in its header what its body says. So a proxy can route
-// it, or refuse it, without reading the body:
+// A modern request repeats in its header what its body says. So a proxy can route it, or refuse
+// it, without reading the body:
 //
 //	in the header                              in the body
 //	> Mcp-Method: tools/call                   {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{
@@ -763,14 +757,13 @@ func (in *incoming) legacyWithoutSession(base Exchange) {
 //	> MCP-Protocol-Version: 2026-07-28           "_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",…}}}
 //
 // An argument is repeated if the inputSchema of the tool marks it, as in
-// {"type":"string","x-mcp-header":"City"}. The server checks that header and body
-// agree. Otherwise a client could show one request to a proxy, and another one to us.
+// {"type":"string","x-mcp-header":"City"}. The server checks that header and body agree.
+// Otherwise a client could show one request to a proxy, and another one to us.
 
-// validate checks what all modern messages have in common, always in the same
-// order. It returns what is wrong; nil: nothing is. The Server checks the params
-// later. 2026-07-28 basic/transports/streamable-http#sending-messages: "The body
-// of the HTTP POST MUST be a single JSON-RPC request or notification. The client
-// MUST NOT send JSON-RPC responses."
+// validate checks what all modern messages have in common, always in the same order. It returns
+// what is wrong; nil: nothing is. The Server checks the params later. 2026-07-28
+// basic/transports/streamable-http#sending-messages: "The body of the HTTP POST MUST be a
+// single JSON-RPC request or notification. The client MUST NOT send JSON-RPC responses."
 func (h *StreamableHandler) validate(header http.Header, in Payload) *Error {
 	m := in.Messages[0]
 	if in.Batch || m.Kind() == Response {
@@ -799,10 +792,9 @@ func (h *StreamableHandler) validate(header http.Header, in Payload) *Error {
 	return nil
 }
 
-// declaredVersion returns the version that a message declares in its _meta. A
-// request must declare it, and the client's capabilities, too. For a notification
-// the header is enough: "header requirements for notification POSTs are not
-// defined by this revision".
+// declaredVersion returns the version that a message declares in its _meta. A request must
+// declare it, and the client's capabilities, too. For a notification the header is enough:
+// "header requirements for notification POSTs are not defined by this revision".
 func (h *StreamableHandler) declaredVersion(header http.Header, m *Message) (version string, fault *Error) {
 	inHeader := header.Get("Mcp-Protocol-Version")
 	meta, err := m.Meta()
@@ -822,22 +814,21 @@ func (h *StreamableHandler) declaredVersion(header http.Header, m *Message) (ver
 	return meta.ProtocolVersion, nil
 }
 
-// mismatch returns the error for a header that is missing, malformed, or not what
-// the body says.
+// mismatch returns the error for a header that is missing, malformed, or not what the body
+// says.
 func mismatch(format string, args ...any) *Error {
 	return &Error{Code: CodeHeaderMismatch, Message: "Header mismatch: " + fmt.Sprintf(format, args...)}
 }
 
-// nameParams has the methods whose requests carry Mcp-Name. The value is the name of
-// the member of params that Mcp-Name repeats.
+// nameParams has the methods whose requests carry Mcp-Name. The value is the name of the member
+// of params that Mcp-Name repeats.
 var nameParams = map[string]string{"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
-// checkNames checks Mcp-Method and Mcp-Name. It returns the name of the tool or
-// the prompt, or the URI of the resource; "": the method has none. A notification
-// needs neither field; if it has an Mcp-Method, that is checked. 2026-07-28
-// basic/transports/streamable-http#server-validation: a server "MUST reject
-// requests where the values specified in the headers do not match the
-// corresponding values in the request body."
+// checkNames checks Mcp-Method and Mcp-Name. It returns the name of the tool or the prompt, or
+// the URI of the resource; "": the method has none. A notification needs neither field; if it
+// has an Mcp-Method, that is checked. 2026-07-28
+// basic/transports/streamable-http#server-validation: a server "MUST reject requests where the
+// values specified in the headers do not match the corresponding values in the request body."
 func checkNames(header http.Header, m *Message) (name string, fault *Error) {
 	if m.Kind() == Request || header["Mcp-Method"] != nil {
 		if fault := checkPlain(header, "Mcp-Method", m.Method); fault != nil {
@@ -861,10 +852,10 @@ func checkNames(header http.Header, m *Message) (name string, fault *Error) {
 	return unquote(value), checkRepeated(header, "Mcp-Name", value, source)
 }
 
-// exactMember returns the value of one member of an object; nil: there is none. It
-// returns an error if the member appears twice, or if another one differs from it
-// only in case. Of such members encoding/json takes the last, so a Handler that
-// uses it would read another value than the one that was checked.
+// exactMember returns the value of one member of an object; nil: there is none. It returns an
+// error if the member appears twice, or if another one differs from it only in case. Of such
+// members encoding/json takes the last, so a Handler that uses it would read another value than
+// the one that was checked.
 func exactMember(object json.RawMessage, name string) (value json.RawMessage, fault *Error) {
 	if len(object) == 0 || object[0] != '{' {
 		return nil, nil
@@ -893,10 +884,10 @@ func checkPlain(header http.Header, name, want string) *Error {
 	return nil
 }
 
-// rawField returns the value of a field, as it was sent. It returns an error if the
-// field is missing or is sent twice, and for characters that a field must not
-// have. 2026-07-28 basic/transports/streamable-http#value-encoding: it consists of
-// "visible ASCII characters (0x21-0x7E), space (0x20), and horizontal tab (0x09)".
+// rawField returns the value of a field, as it was sent. It returns an error if the field is
+// missing or is sent twice, and for characters that a field must not have. 2026-07-28
+// basic/transports/streamable-http#value-encoding: it consists of "visible ASCII characters
+// (0x21-0x7E), space (0x20), and horizontal tab (0x09)".
 func rawField(header http.Header, name string) (string, *Error) {
 	lines := header[name]
 	if len(lines) == 0 {
@@ -912,9 +903,8 @@ func rawField(header http.Header, name string) (string, *Error) {
 	return lines[0], nil
 }
 
-// decodedField returns the value of a field that may be encoded. A value with only
-// one of the two markers is not. 2026-07-28
-// basic/transports/streamable-http#value-encoding:
+// decodedField returns the value of a field that may be encoded. A value with only one of the
+// two markers is not. 2026-07-28 basic/transports/streamable-http#value-encoding:
 // "=?base64?{Base64EncodedValue}?=".
 func decodedField(header http.Header, name string) (string, *Error) {
 	text, fault := rawField(header, name)
@@ -933,11 +923,11 @@ func decodedField(header http.Header, name string) (string, *Error) {
 	return string(decoded), nil
 }
 
-// checkParams checks the fields that repeat arguments. An argument that is missing
-// or null must have no field. 2026-07-28
-// basic/transports/streamable-http#server-behavior-for-custom-headers: servers
-// must "validate that encoded header values, after decoding if Base64-encoded,
-// match the corresponding values in the request body."
+// checkParams checks the fields that repeat arguments. An argument that is missing or null must
+// have no field. 2026-07-28
+// basic/transports/streamable-http#server-behavior-for-custom-headers: servers must "validate
+// that encoded header values, after decoding if Base64-encoded, match the corresponding values
+// in the request body."
 func checkParams(header http.Header, params json.RawMessage, marked []HeaderParam) *Error {
 	for _, p := range marked {
 		value, fault := argumentAt(params, p.Path)
@@ -964,8 +954,8 @@ func argumentAt(params json.RawMessage, path []string) (json.RawMessage, *Error)
 	return value, fault
 }
 
-// checkRepeated checks a field that repeats a value of the body, and that may be
-// encoded. kind is what the error calls the value, such as "argument".
+// checkRepeated checks a field that repeats a value of the body, and that may be encoded. kind
+// is what the error calls the value, such as "argument".
 func checkRepeated(header http.Header, name string, value json.RawMessage, kind string) *Error {
 	inBody := value != nil && string(value) != "null"
 	if !inBody && header[name] == nil {
@@ -984,10 +974,9 @@ func checkRepeated(header http.Header, name string, value json.RawMessage, kind 
 	return nil
 }
 
-// isSameValue reports whether the text of a field stands for a JSON value: a
-// string without its quotes, true or false, or an integer, of which 42 and 42.0
-// are two spellings. No field stands for an array, an object, or a number with a
-// fraction.
+// isSameValue reports whether the text of a field stands for a JSON value: a string without its
+// quotes, true or false, or an integer, of which 42 and 42.0 are two spellings. No field stands
+// for an array, an object, or a number with a fraction.
 func isSameValue(text string, value json.RawMessage) bool {
 	switch value[0] {
 	case '"':
@@ -1010,9 +999,9 @@ func integerIn(text string) (n int64, ok bool) {
 	return n, ok && isInRange
 }
 
-// HeaderParams returns the marked arguments of a tool that was added with AddTool. It
-// is for StreamableHandler.HeaderParams. A tool whose marks are invalid has none:
-// modern clients leave such a tool out.
+// HeaderParams returns the marked arguments of a tool that was added with AddTool. It is for
+// StreamableHandler.HeaderParams. A tool whose marks are invalid has none: modern clients leave
+// such a tool out.
 func (s *Server) HeaderParams(tool string) []HeaderParam {
 	t, ok := find(s, &s.tools, tool)
 	if !ok {
@@ -1065,8 +1054,8 @@ func (in *incoming) status() int {
 // error of a method it is 200: a legacy client takes another status for a failure of the
 // transport, and 404 for the end of its session. The modern era also has 400 for
 // CodeMissingCapability, and 404 for an unknown method: 2026-07-28
-// basic/transports/streamable-http#protocol-version-header, "If the server does not
-// implement the requested RPC method, it MUST respond with 404 Not Found".
+// basic/transports/streamable-http#protocol-version-header, "If the server does not implement
+// the requested RPC method, it MUST respond with 404 Not Found".
 func status(fault *Error, modern bool) int {
 	if fault == nil {
 		return http.StatusOK
@@ -1093,15 +1082,13 @@ const (
 	maxNested = 64      // levels of properties; without this bound, the paths of all marks could need much memory
 )
 
-// ReadHeaderParams returns the arguments that an inputSchema marks with
-// x-mcp-header. It returns an error if a mark is invalid, and if the schema is
-// not an object, is larger than 1 MiB, has more than 128 marks, or nests
-// properties more than 64 levels deep.
+// ReadHeaderParams returns the arguments that an inputSchema marks with x-mcp-header. It
+// returns an error if a mark is invalid, and if the schema is not an object, is larger than 1
+// MiB, has more than 128 marks, or nests properties more than 64 levels deep.
 //
-// 2026-07-28 basic/transports/streamable-http#schema-extension: the value of a
-// mark is a token. No two marks in a schema may have the same one, without regard
-// to case. The argument is a string, an integer or a boolean. It is reached
-// through "properties" alone:
+// 2026-07-28 basic/transports/streamable-http#schema-extension: the value of a mark is a token.
+// No two marks in a schema may have the same one, without regard to case. The argument is a
+// string, an integer or a boolean. It is reached through "properties" alone:
 //
 //	{"properties":{"place":{"properties":{"city":{"type":"string","x-mcp-header":"City"}}}}}
 //	HeaderParam{Name: "City", Path: []string{"place", "city"}}
@@ -1125,16 +1112,15 @@ func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) 
 	return r.marked, nil
 }
 
-// markReader collects the marks of a schema. A path has the names of the properties
-// that lead to a schema from the root. A schema below other keywords, such as items or
-// oneOf, has the path nil, and nothing in it may be marked.
+// markReader collects the marks of a schema. A path has the names of the properties that lead
+// to a schema from the root. A schema below other keywords, such as items or oneOf, has the
+// path nil, and nothing in it may be marked.
 type markReader struct {
 	marked []HeaderParam
 	err    error // why the schema is invalid
 }
 
-// readSchema reads a schema, or what may hold schemas: the array of oneOf, the object of
-// $defs.
+// readSchema reads a schema, or what may hold schemas: the array of oneOf, the object of $defs.
 func (r *markReader) readSchema(value any, path []string) {
 	list, _ := value.([]any)
 	for _, element := range list {
@@ -1222,15 +1208,15 @@ func (h *StreamableHandler) prepare() {
 }
 
 // Close ends the StreamableHandler. New requests are refused, standalone streams end, and
-// questions to clients fail. Requests that are being served have three seconds;
-// then their contexts end. When all are answered, the sessions end. Close returns
-// four seconds after the call at the latest. It may be called more than once.
+// questions to clients fail. Requests that are being served have three seconds; then their
+// contexts end. When all are answered, the sessions end. Close returns four seconds after the
+// call at the latest. It may be called more than once.
 //
-// Call Close at the same time as http.Server.Shutdown, and wait for both: without
-// Close, Shutdown would wait for streams that do not end. Give Shutdown a context of
-// about five seconds, and then call http.Server.Close: Shutdown also waits for the rest
-// of a body, which a client may never send. A test in a bubble of synctest must call Close,
-// because goroutines of the handler wait a second for further requests.
+// Call Close at the same time as http.Server.Shutdown, and wait for both: without Close,
+// Shutdown would wait for streams that do not end. Give Shutdown a context of about five
+// seconds, and then call http.Server.Close: Shutdown also waits for the rest of a body, which a
+// client may never send. A test in a bubble of synctest must call Close, because goroutines of
+// the handler wait a second for further requests.
 func (h *StreamableHandler) Close() {
 	h.once.Do(h.prepare)
 	h.close(cmp.Or(h.Sessions, new(Sessions)))
@@ -1262,8 +1248,8 @@ func (h *StreamableHandler) Close() {
 //	a pause                 ├─ 404, and the session was known ──────→ lost: all streams fail with ErrSessionEnded
 //	                        └─ any other status, too many failures ─→ lost
 //
-// All of this ends when the call is cancelled, when the session ends, and with
-// Close. If the standalone stream is lost, that is reported, and calls still work.
+// All of this ends when the call is cancelled, when the session ends, and with Close. If the
+// standalone stream is lost, that is reported, and calls still work.
 
 const (
 	deleteTimeout = 700 * time.Millisecond // for the DELETE at the end
@@ -1271,8 +1257,7 @@ const (
 	maxRepeatedID = 4 << 10                // bytes of an event id, or of a session id, that the client repeats
 )
 
-// HTTPDialer is a Dialer for Streamable HTTP, of any revision. Dial itself sends
-// nothing.
+// HTTPDialer is a Dialer for Streamable HTTP, of any revision. Dial itself sends nothing.
 //
 // The Conn acts on some of the messages that it carries:
 //
@@ -1283,19 +1268,18 @@ const (
 //	any modern request          repeats version, method and name in the header
 //	tools/call (modern)         repeats the marked arguments in the header: see ToolMarks
 //
-// Write returns when the server has taken the payload. For a payload without a
-// request it waits at most 30 seconds. If the server refuses the payload, the
-// error is an *HTTPError. If the server does not know the session any more, the
-// error wraps ErrSessionEnded and ErrNotSent. If the network fails, Write sends
-// the answer to a request of the server again each second, within the 30
-// seconds. A batch may hold only such answers.
+// Write returns when the server has taken the payload. For a payload without a request it waits
+// at most 30 seconds. If the server refuses the payload, the error is an *HTTPError. If the
+// server does not know the session any more, the error wraps ErrSessionEnded and ErrNotSent. If
+// the network fails, Write sends the answer to a request of the server again each second,
+// within the 30 seconds. A batch may hold only such answers.
 //
-// If the stream with the answer to a call is cut, the Conn continues the
-// stream where the revision and the server allow that. It never sends the call
-// again. The call fails with ErrInterrupted if the stream cannot be continued,
-// or after eight GETs that have brought nothing new. The pauses before these GETs
-// add up to 23 seconds, or to eight times the retry that the server has set. If a
-// message of the server is too large, the call fails with ErrTooLarge.
+// If the stream with the answer to a call is cut, the Conn continues the stream where the
+// revision and the server allow that. It never sends the call again. The call fails with
+// ErrInterrupted if the stream cannot be continued, or after eight GETs that have brought
+// nothing new. The pauses before these GETs add up to 23 seconds, or to eight times the retry
+// that the server has set. If a message of the server is too large, the call fails with
+// ErrTooLarge.
 type HTTPDialer struct {
 	URL string // required: where the server has its endpoint
 	// Client sends the requests. nil: each Conn has an http.Client of its own. The Timeout of
@@ -1317,8 +1301,8 @@ func (d HTTPDialer) Dial(context.Context) (Conn, error) {
 	}, nil
 }
 
-// httpConn is the Conn of a client of Streamable HTTP. Each Write is a POST.
-// What the responses bring goes through inbox to Read.
+// httpConn is the Conn of a client of Streamable HTTP. Each Write is a POST. What the responses
+// bring goes through inbox to Read.
 type httpConn struct {
 	poster     // revision is that of the last request in the modern era
 	url        string
@@ -1340,8 +1324,8 @@ func (c *httpConn) Read() (Payload, error) {
 	}
 }
 
-// Write POSTs a payload, and waits for the status. A response in JSON is read
-// before Write returns. A stream has a goroutine of its own.
+// Write POSTs a payload, and waits for the status. A response in JSON is read before Write
+// returns. A stream has a goroutine of its own.
 func (c *httpConn) Write(ctx context.Context, out Payload) error {
 	if out.Batch && (len(out.Messages) == 0 || out.Messages[0].Kind() != Response) {
 		return errors.New("only answers are sent as a batch")
@@ -1378,8 +1362,8 @@ func (c *httpConn) cancelPost(cancelled *Message) (isModern bool) {
 	return c.revision.Modern
 }
 
-// join notes in which revision and session a post is sent. A modern request says its
-// revision, which counts from then on. initialize begins anew: 2025-11-25
+// join notes in which revision and session a post is sent. A modern request says its revision,
+// which counts from then on. initialize begins anew: 2025-11-25
 // basic/transports#session-management, "without a session ID attached".
 func (c *httpConn) join(p *clientPost) {
 	c.mu.Lock()
@@ -1397,9 +1381,9 @@ func (c *httpConn) join(p *clientPost) {
 	p.revision, p.session = c.revision, c.session
 }
 
-// sendPost sends a POST, and takes in the response. If the network fails, it sends the
-// answer to a request of the server again each second, because the server waits for
-// it. If the server has it already, a second one does no harm.
+// sendPost sends a POST, and takes in the response. If the network fails, it sends the answer
+// to a request of the server again each second, because the server waits for it. If the server
+// has it already, a second one does no harm.
 func (c *httpConn) sendPost(p *clientPost) (isStream bool, err error) {
 	isResponse := p.payload.Messages[0].Kind() == Response
 	for {
@@ -1446,9 +1430,8 @@ func (c *httpConn) receive(p *clientPost, resp *http.Response) (isStream bool, e
 	return false, fmt.Errorf("a request is answered by JSON or events, not %.100q: %w", contentType, httpError(resp))
 }
 
-// beginSession notes the session that a server has begun; "": it has begun
-// none. 2025-11-25 basic/transports#session-management: the id "MUST only
-// contain visible ASCII characters".
+// beginSession notes the session that a server has begun; "": it has begun none. 2025-11-25
+// basic/transports#session-management: the id "MUST only contain visible ASCII characters".
 func (c *httpConn) beginSession(p *clientPost, id string) error {
 	isInvisible := func(char rune) bool { return char < '!' || char > '~' }
 	if len(id) > maxRepeatedID || strings.ContainsFunc(id, isInvisible) {
@@ -1460,13 +1443,13 @@ func (c *httpConn) beginSession(p *clientPost, id string) error {
 	return nil
 }
 
-// sessionEnded returns an error that wraps ErrSessionEnded if a response means
-// that the server does not know the session any more. 2025-11-25
-// basic/transports#session-management: such a server answers with 404. Then all
-// streams of the session fail, and nothing more is sent in it.
+// sessionEnded returns an error that wraps ErrSessionEnded if a response means that the server
+// does not know the session any more. 2025-11-25 basic/transports#session-management: such a
+// server answers with 404. Then all streams of the session fail, and nothing more is sent in
+// it.
 //
-// A post that waits for its status does not fail yet. It gets a 404 of its own,
-// which proves that the server has not read its request.
+// A post that waits for its status does not fail yet. It gets a 404 of its own, which proves
+// that the server has not read its request.
 func (c *httpConn) sessionEnded(p *clientPost, fault *HTTPError) error {
 	if p.session == "" || fault.Status != http.StatusNotFound || fault.answers(p.request) {
 		return nil
@@ -1485,9 +1468,8 @@ func (c *httpConn) sessionEnded(p *clientPost, fault *HTTPError) error {
 	return err
 }
 
-// answers reports whether an error with status 404 is about the method or the
-// params of a request, and not about the session. "Method not found" is never
-// about a session.
+// answers reports whether an error with status 404 is about the method or the params of a
+// request, and not about the session. "Method not found" is never about a session.
 func (e *HTTPError) answers(id ID) bool {
 	code := codeOf(e)
 	isAboutParams := code == CodeInvalidParams || code == CodeResourceNotFound
@@ -1544,12 +1526,11 @@ func (c *httpConn) deliver(p *clientPost, in Payload) {
 
 // ---- The header of a client's request ----
 
-// doFor sends one HTTP request for a post: its POST, or a GET for its stream, or the
-// DELETE of its session. lastEventID is for a GET; "": the stream has no id to go on
-// from.
+// doFor sends one HTTP request for a post: its POST, or a GET for its stream, or the DELETE of
+// its session. lastEventID is for a GET; "": the stream has no id to go on from.
 //
-// 2025-11-25 basic/transports#protocol-version-header: after initialize, the version
-// is "on all subsequent requests".
+// 2025-11-25 basic/transports#protocol-version-header: after initialize, the version is "on all
+// subsequent requests".
 func (c *httpConn) doFor(p *clientPost, method, lastEventID string) (*http.Response, error) {
 	h := http.Header{}
 	var body []byte
@@ -1601,8 +1582,8 @@ func mirror(h http.Header, marked []HeaderParam, arguments json.RawMessage) {
 	}
 }
 
-// argumentValue returns the value of the field that repeats an argument. An
-// argument that is missing, null, an object or an array has no field.
+// argumentValue returns the value of the field that repeats an argument. An argument that is
+// missing, null, an object or an array has no field.
 func argumentValue(argument json.RawMessage) (text string, ok bool) {
 	if len(argument) == 0 || string(argument) == "null" {
 		return "", false
@@ -1620,9 +1601,9 @@ func argumentValue(argument json.RawMessage) (text string, ok bool) {
 	return string(argument), true
 }
 
-// headerValue returns a text as the value of a field: as it is, if a field can
-// hold it, or else in Base64. A text that looks as if it were encoded is
-// encoded, too. 2026-07-28 basic/transports/streamable-http#value-encoding.
+// headerValue returns a text as the value of a field: as it is, if a field can hold it, or else
+// in Base64. A text that looks as if it were encoded is encoded, too. 2026-07-28
+// basic/transports/streamable-http#value-encoding.
 func headerValue(text string) string {
 	const prefix, suffix = "=?base64?", "?="
 	isTrimmed := strings.Trim(text, " \t") == text
@@ -1636,20 +1617,20 @@ func headerValue(text string) string {
 
 // ---- The streams of a client ----
 
-// These constants say how a stream that was cut is continued. A failure is a
-// cut, or a GET that does not continue the stream.
+// These constants say how a stream that was cut is continued. A failure is a cut, or a GET that
+// does not continue the stream.
 const (
 	maxFailures = 8               // in a row, before the client gives up: 23 seconds if retry is not set
 	firstPause  = time.Second / 4 // after one failure, and twice as long after each further one
 	maxPause    = 5 * time.Second // the most that this grows to
 
-	// longStream is how long a response must last, so that its end is no
-	// failure: proxies cut streams on which nothing is sent.
+	// longStream is how long a response must last, so that its end is no failure: proxies cut
+	// streams on which nothing is sent.
 	longStream = 30 * time.Second
 )
 
-// clientStream is a stream of events: the response to a post, and the GETs that continue
-// it. The standalone stream is that of a post without a payload, which is not sent.
+// clientStream is a stream of events: the response to a post, and the GETs that continue it.
+// The standalone stream is that of a post without a payload, which is not sent.
 type clientStream struct {
 	*clientPost
 	wasOpen     bool          // a response has carried it
@@ -1661,8 +1642,7 @@ type clientStream struct {
 // isStandalone reports whether s is the standalone stream.
 func (s *clientStream) isStandalone() bool { return s.payload.Messages == nil }
 
-// isDone reports whether no answer is waited for any more. The standalone stream is never
-// done.
+// isDone reports whether no answer is waited for any more. The standalone stream is never done.
 func (s *clientStream) isDone() bool { return !s.isStandalone() && s.clientPost.isDone() }
 
 // openStandalone opens the standalone stream, unless the Conn has ended.
@@ -1674,9 +1654,9 @@ func (c *httpConn) openStandalone() {
 	}
 }
 
-// startStream starts the goroutine of a stream. resp is its first response; nil: there
-// is none yet. If the answer has come on another stream, nothing is started. If the Conn has
-// ended, startStream returns why.
+// startStream starts the goroutine of a stream. resp is its first response; nil: there is none
+// yet. If the answer has come on another stream, nothing is started. If the Conn has ended,
+// startStream returns why.
 func (c *httpConn) startStream(s *clientStream, resp *http.Response) (started bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -1688,8 +1668,8 @@ func (c *httpConn) startStream(s *clientStream, resp *http.Response) (started bo
 	return true, nil
 }
 
-// readStream is the goroutine of a stream. If the stream is lost, it passes the reason
-// to Read, unless that is Close.
+// readStream is the goroutine of a stream. If the stream is lost, it passes the reason to Read,
+// unless that is Close.
 func (c *httpConn) readStream(s *clientStream, resp *http.Response) {
 	defer c.finish(s.clientPost)
 	err := c.readToEnd(s, resp)
@@ -1710,8 +1690,8 @@ func (c *httpConn) readStream(s *clientStream, resp *http.Response) {
 	}
 }
 
-// readToEnd reads a stream, and continues it each time it is cut. It returns when the
-// stream is done, and when it is lost.
+// readToEnd reads a stream, and continues it each time it is cut. It returns when the stream is
+// done, and when it is lost.
 func (c *httpConn) readToEnd(s *clientStream, resp *http.Response) (err error) {
 	if resp == nil {
 		resp, err = c.reconnect(s, nil)
@@ -1730,10 +1710,10 @@ func (c *httpConn) readToEnd(s *clientStream, resp *http.Response) (err error) {
 	return err
 }
 
-// readEvents delivers what the events of one HTTP response hold. It returns the
-// error with which the response has ended. When the JSON-RPC response has come,
-// the end should be near. readEvents waits for it no longer than drainTimeout,
-// so that the connection can be used again.
+// readEvents delivers what the events of one HTTP response hold. It returns the error with
+// which the response has ended. When the JSON-RPC response has come, the end should be near.
+// readEvents waits for it no longer than drainTimeout, so that the connection can be used
+// again.
 func (c *httpConn) readEvents(s *clientStream, resp *http.Response) error {
 	defer resp.Body.Close()
 	began := time.Now()
@@ -1761,9 +1741,8 @@ func (c *httpConn) readEvents(s *clientStream, resp *http.Response) error {
 	}
 }
 
-// noteEvent notes what an event says about the next GET. It returns false if e
-// is the event after which the stream was continued: some servers send it once
-// more.
+// noteEvent notes what an event says about the next GET. It returns false if e is the event
+// after which the stream was continued: some servers send it once more.
 func (s *clientStream) noteEvent(e Event) (isNew bool) {
 	isNew = e.ID == "" || e.ID != s.lastEventID
 	if e.Retry > 0 {
@@ -1790,9 +1769,9 @@ func (s *clientStream) noteResponse(isAlive, wasUseful bool) {
 	}
 }
 
-// reconnect sends GETs, with a pause before each, until one continues the stream, or
-// too many have failed. cut is the error that has ended the response before; nil: the
-// standalone stream begins. 2025-11-25 basic/transports#resumability-and-redelivery.
+// reconnect sends GETs, with a pause before each, until one continues the stream, or too many
+// have failed. cut is the error that has ended the response before; nil: the standalone stream
+// begins. 2025-11-25 basic/transports#resumability-and-redelivery.
 func (c *httpConn) reconnect(s *clientStream, cut error) (*http.Response, error) {
 	for {
 		if cut != nil {
@@ -1817,8 +1796,8 @@ func (c *httpConn) reconnect(s *clientStream, cut error) (*http.Response, error)
 	}
 }
 
-// checkStream returns an error if the response to a GET does not continue the stream.
-// mayRetry means that the response to the next GET may.
+// checkStream returns an error if the response to a GET does not continue the stream. mayRetry
+// means that the response to the next GET may.
 func (c *httpConn) checkStream(s *clientStream, resp *http.Response) (mayRetry bool, err error) {
 	if resp.StatusCode == http.StatusOK && isMedia(resp.Header.Get("Content-Type"), "text/event-stream") {
 		s.wasOpen = true
@@ -1838,8 +1817,8 @@ func (c *httpConn) checkStream(s *clientStream, resp *http.Response) (mayRetry b
 	return false, cmp.Or(ended, interrupted(fault))
 }
 
-// interrupted returns the error of a stream that is not continued. reason is
-// why; io.EOF: the response has just ended.
+// interrupted returns the error of a stream that is not continued. reason is why; io.EOF: the
+// response has just ended.
 func interrupted(reason error) error {
 	if reason == nil || reason == io.EOF {
 		return ErrInterrupted
@@ -1847,8 +1826,8 @@ func interrupted(reason error) error {
 	return fmt.Errorf("%w: %w", ErrInterrupted, reason)
 }
 
-// pause returns how long to wait before the next GET: retry, if the server has set a second
-// or more, and else firstPause, which doubles with each further failure up to maxPause. It is
+// pause returns how long to wait before the next GET: retry, if the server has set a second or
+// more, and else firstPause, which doubles with each further failure up to maxPause. It is
 // never shorter than retry: 2025-11-25 basic/transports#sending-messages-to-the-server, the
 // client "MUST respect the retry field, waiting the given number of milliseconds". Up to an
 // eighth more is random, so that not all clients send their GETs at the same moment.
@@ -1889,9 +1868,8 @@ func (c *httpConn) Close() error {
 }
 
 // deleteSession tells the server that the session has ended. 2025-11-25
-// basic/transports#session-management: a client "SHOULD send an HTTP DELETE".
-// The status does not matter: a server may answer with 405, and end the session
-// by itself.
+// basic/transports#session-management: a client "SHOULD send an HTTP DELETE". The status does
+// not matter: a server may answer with 405, and end the session by itself.
 func (c *httpConn) deleteSession(last *clientPost) {
 	ctx, cancel := context.WithTimeout(context.Background(), deleteTimeout)
 	defer cancel()
@@ -1904,8 +1882,8 @@ func (c *httpConn) deleteSession(last *clientPost) {
 
 // ==== Bounds and protection ====
 
-// What bounds a StreamableHandler. Where a field is named, it sets the bound. The others
-// are constants of this package, and each has its reason beside it:
+// What bounds a StreamableHandler. Where a field is named, it sets the bound. The others are
+// constants of this package, and each has its reason beside it:
 //
 //	what                            default  set by or constant    beyond it
 //	bytes of a POST                 4 MiB    Guard.MaxBody         413
@@ -1931,9 +1909,9 @@ func (c *httpConn) deleteSession(last *clientPost) {
 //	silence of a stream             15 s     Guard.KeepAlive       a comment is sent
 //
 // When requests or bytes are at their bound, the server also cancels the calls of sessions
-// whose clients have gone for more than a minute. Bodies, results and events of up to 4 KiB
-// are not counted, so small calls still work when large ones use all bytes. One user can take
-// all there is, unless the program or its proxy limits each user.
+// whose clients have gone for more than a minute. Bodies, results and events of up to 4 KiB are
+// not counted, so small calls still work when large ones use all bytes. One user can take all
+// there is, unless the program or its proxy limits each user.
 //
 // SSEHandler has bounds of its own: a Guard, MaxRequests, and Max, which is how many
 // conversations there may be at once.
@@ -1970,8 +1948,8 @@ func (in *incoming) handledIfRefused() {
 	}
 }
 
-// letCloseCancel lets Close end the contexts of a Peer that it cannot find, because no session in the
-// table has it.
+// letCloseCancel lets Close end the contexts of a Peer that it cannot find, because no session
+// in the table has it.
 func (in *incoming) letCloseCancel(p *Peer) {
 	why := ErrClosed
 	switch {
@@ -1984,11 +1962,11 @@ func (in *incoming) letCloseCancel(p *Peer) {
 	in.stopWaiting = context.AfterFunc(in.h.life, func() { p.endContexts(why) })
 }
 
-// takePlaces takes a place for each request of a payload, and returns what counts the bytes of the
-// results. If it returns false, it has answered. JSON-RPC responses and notifications need no
-// place: the calls that have all places may be waiting for them. initialize needs none either,
-// because the client may need its session to get a place. Requests without a session leave a
-// quarter of the places to those in one.
+// takePlaces takes a place for each request of a payload, and returns what counts the bytes of
+// the results. If it returns false, it has answered. JSON-RPC responses and notifications need
+// no place: the calls that have all places may be waiting for them. initialize needs none
+// either, because the client may need its session to get a place. Requests without a session
+// leave a quarter of the places to those in one.
 func (in *incoming) takePlaces(base *Exchange) (results *reservation, ok bool) {
 	in.stream.buffer.countsAll = in.payload.Batch // the answers of a batch are written together
 	in.requests = answersIn(in.payload)

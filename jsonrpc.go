@@ -11,10 +11,10 @@ package main
 //	{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}        a notification: never answered
 //	[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,…}]              a batch
 //
-// The peer is the other end of a conversation. Both ends may send requests, so client
-// and server use the same type, Peer. It holds our calls that wait for a response, and
-// the peer's requests that we are serving. A Conn carries the messages. ServeConn, on a
-// server, and OpenConn, on a client, connect a Peer with its Conn.
+// The peer is the other end of a conversation. Both ends may send requests, so client and
+// server use the same type, Peer. It holds our calls that wait for a response, and the peer's
+// requests that we are serving. A Conn carries the messages. ServeConn, on a server, and
+// OpenConn, on a client, connect a Peer with its Conn.
 //
 //	what comes in  Conn.Read ─► Decode ─► Peer.dispatch ┬ a response      ─► the call that waits for it
 //	                                                    ├ a notification  ─► Handler.Handle, at once
@@ -48,25 +48,25 @@ package main
 //	exclusive     a request is exclusive if nothing more is read before it is answered: in MCP, initialize
 //	cancel        to end the context of a request, because its sender does not want the response
 //
-// Two rules come from MCP, and are stricter than JSON-RPC 2.0: an id is a string or an
-// integer, and params and results are objects. All else that MCP decides goes through
-// one interface, protocol. Without MCP, the notification $/cancelRequest of the Language
-// Server Protocol cancels a request. You can copy this file alone, for any transport, and
-// for any protocol that keeps the two rules. All other files of this package need it.
+// Two rules come from MCP, and are stricter than JSON-RPC 2.0: an id is a string or an integer,
+// and params and results are objects. All else that MCP decides goes through one interface,
+// protocol. Without MCP, the notification $/cancelRequest of the Language Server Protocol
+// cancels a request. You can copy this file alone, for any transport, and for any protocol that
+// keeps the two rules. All other files of this package need it.
 //
-// Decode cannot fail. Bad text becomes a Message of the kind Invalid, which holds the
-// error response to send back. If it is a bad response, it becomes a Response that makes its call
+// Decode cannot fail. Bad text becomes a Message of the kind Invalid, which holds the error
+// response to send back. If it is a bad response, it becomes a Response that makes its call
 // fail. So nothing that a peer sends can end the conversation.
 //
-// To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One
-// call, through the code" there follows a request step by step. On a first reading, read
-// to the banner "More about messages": 725 lines. These lines follow a message from its
-// text to the Handler and back.
+// To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One call,
+// through the code" there follows a request step by step. On a first reading, read to the
+// banner "More about messages": 734 lines. These lines follow a message from its text to the
+// Handler and back.
 //
-// Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all
-// files, "2025-11-25 basic#messages" stands for a page and a heading:
-// modelcontextprotocol.io/specification/2025-11-25/basic#messages. "JSON-RPC 2.0 #batch"
-// stands for jsonrpc.org/specification#batch.
+// Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all files,
+// "2025-11-25 basic#messages" stands for a page and a heading:
+// modelcontextprotocol.io/specification/2025-11-25/basic#messages. "JSON-RPC 2.0 #batch" stands
+// for jsonrpc.org/specification#batch.
 
 import (
 	"bytes"
@@ -94,10 +94,10 @@ import (
 
 // ---- Messages ----
 
-// Message is one JSON-RPC request, notification or response. Kind says which.
-// The fields must not be changed once the message has been sent. NewRequest and NewResponse
-// check params and results. Fields that you fill in yourself are not checked. Payload.Append writes
-// a Message on one line, and leaves out an Error.Data that is not JSON.
+// Message is one JSON-RPC request, notification or response. Kind says which. The fields must
+// not be changed once the message has been sent. NewRequest and NewResponse check params and
+// results. Fields that you fill in yourself are not checked. Payload.Append writes a Message on
+// one line, and leaves out an Error.Data that is not JSON.
 type Message struct {
 	ID     ID              // of a request or a response; the zero ID: none
 	Method string          // of a request or a notification
@@ -113,8 +113,8 @@ type Message struct {
 // Kind says what a Message is.
 type Kind int
 
-// The four kinds of messages. An Invalid message stands for text that was not a message.
-// It is sent as the error response to that text.
+// The four kinds of messages. An Invalid message stands for text that was not a message. It is
+// sent as the error response to that text.
 const (
 	Invalid Kind = iota
 	Request
@@ -135,9 +135,9 @@ func (m *Message) Kind() Kind {
 	return Response
 }
 
-// ID is the id of a request: a string or an integer. It keeps the text as it was
-// sent, so that the response repeats it byte for byte and no digit is lost. The
-// zero ID means that there is none.
+// ID is the id of a request: a string or an integer. It keeps the text as it was sent, so that
+// the response repeats it byte for byte and no digit is lost. The zero ID means that there is
+// none.
 type ID struct{ text string }
 
 // Error is the error of a response. A Handler returns an Error to choose what the peer gets.
@@ -154,8 +154,8 @@ type Error struct {
 type Payload struct {
 	Messages []*Message
 	Batch    bool
-	// Lost says why the transport has dropped messages; nil: it has dropped none. It does not know
-	// which calls they answered, so all our calls fail with Lost.
+	// Lost says why the transport has dropped messages; nil: it has dropped none. It does not
+	// know which calls they answered, so all our calls fail with Lost.
 	Lost   error
 	Report error // what the transport says about itself, mostly for the log; nil: nothing
 
@@ -163,9 +163,8 @@ type Payload struct {
 	done func() // runs when the payload is not needed any more; nil: nothing runs
 }
 
-// Decode reads a payload. Text that is not a message becomes an Invalid message, so there is always
-// at least one.
-// The Payload refers to data, so data must not be changed afterwards.
+// Decode reads a payload. Text that is not a message becomes an Invalid message, so there is
+// always at least one. The Payload refers to data, so data must not be changed afterwards.
 func Decode(data []byte) Payload {
 	text := bytes.Trim(data, blanks) // the white space of JSON
 	in := Payload{raw: data}
@@ -200,8 +199,8 @@ func decodeMessage(text []byte) *Message {
 		return m
 	}
 	if e.isResponse() {
-		// A response is never answered. But if its id can be read, the call that
-		// waits for it fails.
+		// A response is never answered. But if its id can be read, the call that waits for it
+		// fails.
 		return &Message{ID: id, unusable: fmt.Errorf("invalid response: %s", reason)}
 	}
 	return newInvalid(id, CodeInvalidRequest, "Invalid request: "+reason)
@@ -214,8 +213,8 @@ func decodeMessage(text []byte) *Message {
 // Handler answers requests, and takes in notifications.
 //
 // For a request, Handle returns a result that encodes to a JSON object, or an error. A nil
-// result is {}. An *Error is sent as it is, even if the error only wraps it. The text of any other
-// error becomes the message of a CodeInternalError, so it must not contain secrets. For a
+// result is {}. An *Error is sent as it is, even if the error only wraps it. The text of any
+// other error becomes the message of a CodeInternalError, so it must not contain secrets. For a
 // notification, nothing is sent. An error is logged.
 //
 // ctx ends when the request is cancelled, or when the conversation ends.
@@ -223,30 +222,31 @@ func decodeMessage(text []byte) *Message {
 // Several requests are handled at the same time, over every transport. So a Handler that
 // changes what others use needs a mutex.
 //
-// Over a Conn, nothing is read while a notification is handled. So Handle must then be quick, and must not
-// call the peer: nobody would read the response. HandlerFunc says more about that,
+// Over a Conn, nothing is read while a notification is handled. So Handle must then be quick,
+// and must not call the peer: nobody would read the response. HandlerFunc says more about that,
 // and about panics.
 type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
 
-// Exchange is one request while it is served, or one notification while it is handled. A test may
-// make one, such as &Exchange{Principal: "u"}: session.go says what its methods do then.
+// Exchange is one request while it is served, or one notification while it is handled. A test
+// may make one, such as &Exchange{Principal: "u"}: session.go says what its methods do then.
 type Exchange struct {
 	Request *Message
 	// Peer is the sender of the request. Through it a handler sends what does not belong to the
-	// request. nil: the sender takes no such messages. In MCP that is so for a modern request, and
-	// over HTTP without a session. Notify and Call of a nil Peer return ErrNoServerRequests. Do not use a Peer that may be
-	// nil as the key of a map: all these senders would share one entry.
+	// request. nil: the sender takes no such messages. In MCP that is so for a modern request,
+	// and over HTTP without a session. Notify and Call of a nil Peer return
+	// ErrNoServerRequests. Do not use a Peer that may be nil as the key of a map: all these
+	// senders would share one entry.
 	Peer *Peer
-	// Principal is the user who has sent the request, if the transport has authenticated
-	// one. A Handler that passes the request on may set it.
+	// Principal is the user who has sent the request, if the transport has authenticated one. A
+	// Handler that passes the request on may set it.
 	Principal string
 	// Header has the header fields of an HTTP request; elsewhere it is nil.
 	Header map[string][]string
 	// Ending is closed when the conversation begins to end: the server shuts down, or the
-	// client has hung up. A handler that takes long should return its result then. At a client it
-	// is nil.
+	// client has hung up. A handler that takes long should return its result then. At a client
+	// it is nil.
 	Ending <-chan struct{}
 
 	owner        *Peer   // the Peer that has taken the request in; nil only in an Exchange that a test has made
@@ -258,8 +258,8 @@ type Exchange struct {
 	byteLimits           // of HTTP: see "What is in flight, and what waits to be read"
 }
 
-// served is the record of a request from the time it has come until its response is
-// written. The Handler sees the Exchange, and not this record.
+// served is the record of a request from the time it has come until its response is written.
+// The Handler sees the Exchange, and not this record.
 type served struct {
 	exchange *Exchange // nil while the response waits to be written, so that the memory of the request is free
 	id       ID
@@ -276,9 +276,9 @@ type sender func(ctx context.Context, m *Message) error
 
 // ---- Conns: what carries the messages ----
 
-// Conn carries payloads to and from one peer. NewLineConn makes a Conn of any stream of
-// bytes. To write another transport, implement the three methods: Pipe, in memory, is the
-// shortest example.
+// Conn carries payloads to and from one peer. NewLineConn makes a Conn of any stream of bytes.
+// To write another transport, implement the three methods: Pipe, in memory, is the shortest
+// example.
 type Conn interface {
 	// Read returns the next payload: it passes its text to Decode. One goroutine at a time
 	// calls Read.
@@ -295,8 +295,8 @@ type Conn interface {
 	//   - If the peer cannot have read the payload, the error may wrap ErrNotSent.
 	//   - If the conversation has ended, the error may wrap ErrClosed.
 	Write(ctx context.Context, p Payload) error
-	// Close makes Read return, if that is possible: a Read of standard input ends
-	// only with the input or the process. Close may be called more than once.
+	// Close makes Read return, if that is possible: a Read of standard input ends only with the
+	// input or the process. Close may be called more than once.
 	Close() error
 }
 
@@ -305,10 +305,9 @@ type Conn interface {
 // loop reads payloads from a Conn, calls a Handler for them, and writes the answers. One
 // goroutine does all this: the reader. ServeConn and OpenConn make the loop, and start it.
 //
-// With a goroutine for each request, requests would lose their order, such as
-// logging/setLevel and the call after it. But while the reader serves a request, it does
-// not read. So when a request takes long, a timer starts another reader, and the first one
-// ends after its request:
+// With a goroutine for each request, requests would lose their order, such as logging/setLevel
+// and the call after it. But while the reader serves a request, it does not read. So when a
+// request takes long, a timer starts another reader, and the first one ends after its request:
 //
 //	reader 1   reads A, serves A ........................ writes the response, ends
 //	timer              1 ms ─► starts reader 2
@@ -359,8 +358,8 @@ func (l *loop) start() {
 	go l.read()
 }
 
-// read is the goroutine of a reader. It ends with the conversation, or when another
-// reader has taken over.
+// read is the goroutine of a reader. It ends with the conversation, or when another reader has
+// taken over.
 func (l *loop) read() {
 	for {
 		in, err := l.peer.conn.Read()
@@ -407,8 +406,9 @@ func (l *loop) takeIn(in Payload) (readOn bool) {
 		l.answer(r)
 		return true
 	case len(r.requests) == 0 && !l.peer.weAreClient: // only refusals
-		// A server writes them before it reads on, so that a client that reads nothing cannot make it
-		// hold more and more. A client reads on: the response to a call of its own may come next.
+		// A server writes them before it reads on, so that a client that reads nothing cannot
+		// make it hold more and more. A client reads on: the response to a call of its own may
+		// come next.
 		l.answer(r)
 		return true
 	}
@@ -447,9 +447,9 @@ func (l *loop) write(out Payload) {
 
 // ---- Taking in what comes ----
 
-// Peer is our record of the other end of a conversation: our calls to it, and its requests
-// that we are serving. With a Conn, a loop reads what the peer sends. Over HTTP a server has
-// no Conn: ServeHTTP calls dispatch for each POST, and another goroutine serves the requests.
+// Peer is our record of the other end of a conversation: our calls to it, and its requests that
+// we are serving. With a Conn, a loop reads what the peer sends. Over HTTP a server has no
+// Conn: ServeHTTP calls dispatch for each POST, and another goroutine serves the requests.
 type Peer struct {
 	log         *slog.Logger
 	send        sender   // sends what belongs to no request
@@ -476,12 +476,12 @@ type Peer struct {
 // dispatch takes in a payload. It hands responses to the calls that wait for them, and
 // notifications to the Handler, in the order in which they were sent. It does not serve
 // requests: it returns the responder for them, and for refusals; nil: there are none. Each
-// Exchange is a copy of base. The context of each request ends when ctx does. All handlers
-// see the values of ctx.
+// Exchange is a copy of base. The context of each request ends when ctx does. All handlers see
+// the values of ctx.
 func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *responder {
 	base.owner = p
-	// beginPayload may also fill in base. asArray: the responses form one array. refused: why the
-	// payload is not taken; "": it is.
+	// beginPayload may also fill in base. asArray: the responses form one array. refused: why
+	// the payload is not taken; "": it is.
 	asArray, refused := p.protocol.beginPayload(in, &base)
 	if refused != "" { // one error answers the whole payload
 		asArray = false
@@ -520,8 +520,8 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 	return r
 }
 
-// deliver hands a response to the call that waits for it. A response that no
-// call waits for is logged.
+// deliver hands a response to the call that waits for it. A response that no call waits for is
+// logged.
 func (p *Peer) deliver(m *Message) {
 	c := p.removeCall(m.ID)
 	switch {
@@ -536,8 +536,8 @@ func (p *Peer) deliver(m *Message) {
 	}
 }
 
-// registerRequest puts a request of a payload into the table of requests that are being
-// served. If it returns an error, that is the response. After errIgnored there is none. Over HTTP, ctx
+// registerRequest puts a request of a payload into the table of requests that are being served.
+// If it returns an error, that is the response. After errIgnored there is none. Over HTTP, ctx
 // is that of a POST.
 func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) error {
 	if err := p.protocol.beginRequest(in, x); err != nil { // may fill in x, too
@@ -567,15 +567,16 @@ func (p *Peer) enterRequest(ctx context.Context, x *Exchange) {
 	x.state, p.serving[s.id] = s, s
 	p.unanswered++
 	if p.ctx.Err() != nil {
-		// endContexts has cancelled what was in the table, perhaps before this request was put there.
+		// endContexts has cancelled what was in the table, perhaps before this request was put
+		// there.
 		s.cancel()
 	}
 }
 
 // ---- Answering ----
 
-// responder answers a payload: it has the requests to serve, and the refusals. serve passes each
-// response to a function that writes it. When all are written, release is called.
+// responder answers a payload: it has the requests to serve, and the refusals. serve passes
+// each response to a function that writes it. When all are written, release is called.
 type responder struct {
 	asArray   bool // the responses form one array
 	peer      *Peer
@@ -607,9 +608,10 @@ func (r *responder) serve(write func(*Message)) {
 	}
 }
 
-// callHandler calls the Handler, and returns the response. The response to a notification is not
-// sent: only its Error is logged. The response is errInternal if Handle panics, or if a method of its result
-// does, such as MarshalJSON. If Handle ends its goroutine, callHandler does not return.
+// callHandler calls the Handler, and returns the response. The response to a notification is
+// not sent: only its Error is logged. The response is errInternal if Handle panics, or if a
+// method of its result does, such as MarshalJSON. If Handle ends its goroutine, callHandler
+// does not return.
 func (x *Exchange) callHandler(ctx context.Context, h Handler) (response *Message) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -631,8 +633,8 @@ func (x *Exchange) callHandler(ctx context.Context, h Handler) (response *Messag
 	return &Message{ID: x.Request.ID, Result: raw}
 }
 
-// endRequest takes a request out of the table, and writes its response, after the messages
-// that belong to the request.
+// endRequest takes a request out of the table, and writes its response, after the messages that
+// belong to the request.
 func (r *responder) endRequest(s *served, response *Message, write func(*Message)) {
 	isWanted := r.peer.removeRequest(s)
 	s.exchange = nil
@@ -664,16 +666,16 @@ func (p *Peer) removeRequest(s *served) bool {
 // ---- Our calls ----
 
 // call sends a request, and waits for the response: see Call. send is Exchange.sendRelated if a
-// handler asks the peer whose request it serves, otherwise Peer.send. giveUp ends a call that was not
-// sent, or whose ctx has ended. It tells the peer that nobody waits: in MCP, with
+// handler asks the peer whose request it serves, otherwise Peer.send. giveUp ends a call that
+// was not sent, or whose ctx has ended. It tells the peer that nobody waits: in MCP, with
 // notifications/cancelled.
 func (p *Peer) call(ctx context.Context, send sender, method string, params, result any) error {
 	m, err := NewRequest(ID{}, method, params)
 	if err != nil {
 		return err
 	}
-	// If ctx is that of the handler of a notification, nothing is read: awaitReader waits for the end
-	// of that handler, for a second at most.
+	// If ctx is that of the handler of a notification, nothing is read: awaitReader waits for
+	// the end of that handler, for a second at most.
 	if err := p.awaitReader(ctx); err != nil {
 		return err
 	}
@@ -734,8 +736,8 @@ func (p *Peer) removeCall(id ID) *pendingCall {
 
 // ---- Making messages ----
 
-// NewRequest returns a request. With the zero ID it returns a notification.
-// params must encode to a JSON object; nil means that there are none.
+// NewRequest returns a request. With the zero ID it returns a notification. params must encode
+// to a JSON object; nil means that there are none.
 func NewRequest(id ID, method string, params any) (*Message, error) {
 	if params == nil {
 		return &Message{ID: id, Method: method}, nil
@@ -747,10 +749,10 @@ func NewRequest(id ID, method string, params any) (*Message, error) {
 	return &Message{ID: id, Method: method, Params: raw}, nil
 }
 
-// NewResponse returns the response to the request with this id. If err is nil, the
-// response carries result, which must encode to a JSON object; nil becomes {}. An err
-// that is not an *Error, and wraps none, becomes one with CodeInternalError. If result
-// cannot be encoded, the response carries such an error, too.
+// NewResponse returns the response to the request with this id. If err is nil, the response
+// carries result, which must encode to a JSON object; nil becomes {}. An err that is not an
+// *Error, and wraps none, becomes one with CodeInternalError. If result cannot be encoded, the
+// response carries such an error, too.
 func NewResponse(id ID, result any, err error) *Message {
 	var raw json.RawMessage
 	if err == nil {
@@ -775,12 +777,12 @@ func newInvalid(id ID, code int, reason string) *Message {
 	return &Message{ID: id, invalid: true, Error: &Error{Code: code, Message: reason}}
 }
 
-// Unusable returns why the call that waits for this response fails: the response breaks
-// the rules of JSON-RPC, or the transport has lost it. nil: nothing is wrong.
+// Unusable returns why the call that waits for this response fails: the response breaks the
+// rules of JSON-RPC, or the transport has lost it. nil: nothing is wrong.
 func (m *Message) Unusable() error { return m.unusable }
 
-// Raw returns the text that Decode has read, which must not be changed. It is nil in any
-// other Payload.
+// Raw returns the text that Decode has read, which must not be changed. It is nil in any other
+// Payload.
 func (p Payload) Raw() []byte { return p.raw }
 
 // ---- Ids ----
@@ -788,18 +790,16 @@ func (p Payload) Raw() []byte { return p.raw }
 // NumberID returns the integer n as an ID.
 func NumberID(n int64) ID { return ID{strconv.FormatInt(n, 10)} }
 
-// StringID returns the string s as an ID. It never equals the NumberID that
-// looks the same.
+// StringID returns the string s as an ID. It never equals the NumberID that looks the same.
 func StringID(s string) ID { return ID{string(appendString(nil, s))} }
 
-// String returns the ID as it is written in JSON: a string has its quotes. The
-// zero ID is "".
+// String returns the ID as it is written in JSON: a string has its quotes. The zero ID is "".
 func (id ID) String() string { return id.text }
 
-// parseID reads an id from one value of JSON. It returns false for a fraction, a boolean,
-// null, an array or an object, and for an id of more than maxID bytes. 2025-11-25
-// basic#requests: "Requests MUST include a string or integer ID." and "Unlike base
-// JSON-RPC, the ID MUST NOT be null."
+// parseID reads an id from one value of JSON. It returns false for a fraction, a boolean, null,
+// an array or an object, and for an id of more than maxID bytes. 2025-11-25 basic#requests:
+// "Requests MUST include a string or integer ID." and "Unlike base JSON-RPC, the ID MUST NOT be
+// null."
 func parseID(raw []byte) (id ID, ok bool) {
 	if len(raw) == 0 || len(raw) > maxID+len(`""`) {
 		return ID{}, false
@@ -818,8 +818,8 @@ var mustBeID = fmt.Sprintf("must be a string or an integer of at most %d bytes",
 
 // ---- Errors ----
 
-// The error codes of JSON-RPC 2.0. Those of MCP are in session.go. Codes of an
-// application lie outside -32768..-32000.
+// The error codes of JSON-RPC 2.0. Those of MCP are in session.go. Codes of an application lie
+// outside -32768..-32000.
 const (
 	CodeParseError     = -32700 // the text is not JSON, or not UTF-8
 	CodeInvalidRequest = -32600 // the JSON is not a message
@@ -830,27 +830,25 @@ const (
 
 // Errors of a conversation. None of them is sent by the peer.
 var (
-	// ErrClosed means that the conversation ended before the response came. The error that
-	// Call returns wraps this and, if one is known, the reason. In an HTTP session it can also
-	// mean that no client reads the stream of the message.
+	// ErrClosed means that the conversation ended before the response came. The error that Call
+	// returns wraps this and, if one is known, the reason. In an HTTP session it can also mean
+	// that no client reads the stream of the message.
 	ErrClosed = errors.New("connection closed")
-	// ErrNotSent means that the peer has not read the request. It is safe to
-	// send it again.
+	// ErrNotSent means that the peer has not read the request. It is safe to send it again.
 	ErrNotSent = errors.New("request not sent")
-	// ErrNoServerRequests means that the peer cannot be sent requests. In MCP, a handler
-	// asks such a client with an InputRequired.
+	// ErrNoServerRequests means that the peer cannot be sent requests. In MCP, a handler asks
+	// such a client with an InputRequired.
 	ErrNoServerRequests = errors.New("the client takes no requests of the server")
-	// ErrAnswered means that the request was answered or cancelled: no message
-	// may be sent for it any more.
+	// ErrAnswered means that the request was answered or cancelled: no message may be sent for
+	// it any more.
 	ErrAnswered = errors.New("request answered or cancelled")
-	// ErrTooLarge means that a message had more bytes than allowed, or a batch
-	// more messages.
+	// ErrTooLarge means that a message had more bytes than allowed, or a batch more messages.
 	ErrTooLarge = errors.New("message too large")
 )
 
-// Error returns the message, the data and the code. The data is left out if it is not a
-// string, or if the message repeats it. Both are cut after 4,000 characters, because the
-// search of one in the other may take the product of their lengths.
+// Error returns the message, the data and the code. The data is left out if it is not a string,
+// or if the message repeats it. Both are cut after 4,000 characters, because the search of one
+// in the other may take the product of their lengths.
 func (e *Error) Error() string {
 	text, data := fmt.Sprintf("%.4000s", e.Message), fmt.Sprintf("%.4000s", unquote(e.Data))
 	if !strings.Contains(text, data) {
@@ -859,9 +857,9 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%d)", text, e.Code)
 }
 
-// InvalidParams returns an Error with CodeInvalidParams. The reason is in the message,
-// because many clients show nothing else to their user or model. The reason is cut after
-// 500 characters, because it may repeat what the peer has sent.
+// InvalidParams returns an Error with CodeInvalidParams. The reason is in the message, because
+// many clients show nothing else to their user or model. The reason is cut after 500
+// characters, because it may repeat what the peer has sent.
 func InvalidParams(format string, args ...any) *Error {
 	reason := fmt.Sprintf("%.500s", fmt.Sprintf(format, args...))
 	return &Error{Code: CodeInvalidParams, Message: "Invalid params: " + reason}
@@ -874,8 +872,8 @@ func MethodNotFound(method string) *Error {
 
 // ---- From messages to text ----
 
-// Append appends the payload as one line of JSON, without a newline. Only characters that
-// need it are escaped. Append panics if there is no message and Batch is false.
+// Append appends the payload as one line of JSON, without a newline. Only characters that need
+// it are escaped. Append panics if there is no message and Batch is false.
 func (p Payload) Append(b []byte) []byte {
 	if !p.Batch {
 		return p.Messages[0].append(b)
@@ -936,8 +934,8 @@ func marshalObject(v any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// marshal encodes v. It does not escape <, > and &. Bytes that are not UTF-8 become
-// U+FFFD. A json.RawMessage keeps its line breaks, which appendLine removes.
+// marshal encodes v. It does not escape <, > and &. Bytes that are not UTF-8 become U+FFFD. A
+// json.RawMessage keeps its line breaks, which appendLine removes.
 func marshal(v any) (json.RawMessage, error) {
 	switch v := v.(type) {
 	case encoded:
@@ -967,15 +965,15 @@ func marshal(v any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// encoded is JSON that marshal has written. marshal returns it as it is, and
-// does not check and copy it again.
+// encoded is JSON that marshal has written. marshal returns it as it is, and does not check and
+// copy it again.
 type encoded json.RawMessage
 
 // MarshalJSON returns the JSON.
 func (e encoded) MarshalJSON() ([]byte, error) { return e, nil }
 
-// appendLine appends JSON on one line: the JSON of a peer or a caller may have several.
-// In JSON, a line break is white space, because a string cannot contain one.
+// appendLine appends JSON on one line: the JSON of a peer or a caller may have several. In
+// JSON, a line break is white space, because a string cannot contain one.
 func appendLine(b []byte, raw json.RawMessage) []byte {
 	if bytes.IndexByte(raw, '\n') >= 0 || bytes.IndexByte(raw, '\r') >= 0 {
 		raw = bytes.ReplaceAll(bytes.ReplaceAll(raw, []byte("\n"), []byte(" ")), []byte("\r"), []byte(" "))
@@ -994,8 +992,8 @@ func appendString(b []byte, s string) []byte {
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// Object builds a JSON object member by member. Use it if some members are ours, and
-// the others are passed on as they came. The zero Object has no members.
+// Object builds a JSON object member by member. Use it if some members are ours, and the others
+// are passed on as they came. The zero Object has no members.
 type Object struct{ text []byte }
 
 // Add adds a member. value must be JSON.
@@ -1009,8 +1007,8 @@ func (o *Object) Add(name string, value []byte) {
 	o.text = append(o.text, value...)
 }
 
-// AddAll adds the members of another object, except those with these names. What
-// is not an object adds nothing.
+// AddAll adds the members of another object, except those with these names. What is not an
+// object adds nothing.
 func (o *Object) AddAll(other json.RawMessage, except ...string) {
 	if !bytes.HasPrefix(bytes.TrimLeft(other, blanks), []byte("{")) {
 		return
@@ -1033,8 +1031,8 @@ func (o *Object) encode() encoded {
 	if len(o.text) == 0 {
 		return encoded("{}")
 	}
-	// Clip makes append use new memory. More may be added to the object, and another
-	// goroutine may encode it at the same time.
+	// Clip makes append use new memory. More may be added to the object, and another goroutine
+	// may encode it at the same time.
 	return append(slices.Clip(o.text), '}')
 }
 
@@ -1042,23 +1040,23 @@ func (o *Object) encode() encoded {
 
 // ---- The beginning ----
 
-// ServeConn serves the peer at the other end of c, as the server. It speaks JSON-RPC
-// alone: for MCP, use Serve. It returns nil when the peer has hung up. If the conversation
-// ends in another way, it returns the reason. It closes c, and also returns the error of
-// c.Close. If log is nil, nothing is logged.
+// ServeConn serves the peer at the other end of c, as the server. It speaks JSON-RPC alone: for
+// MCP, use Serve. It returns nil when the peer has hung up. If the conversation ends in another
+// way, it returns the reason. It closes c, and also returns the error of c.Close. If log is
+// nil, nothing is logged.
 //
 // When the peer has hung up, waiting calls fail, Exchange.Ending is closed, and running
-// requests have five seconds to finish. When ctx ends, the contexts of the requests end,
-// and c is closed at once. Then the handlers have three seconds to return. Their responses are still
+// requests have five seconds to finish. When ctx ends, the contexts of the requests end, and c
+// is closed at once. Then the handlers have three seconds to return. Their responses are still
 // written if Close of c does nothing, as that of a StdioConn.
 func ServeConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	return serveConn(ctx, c, h, plainProtocol{}, log)
 }
 
-// OpenConn starts a conversation as the client, and returns at once. It speaks JSON-RPC
-// alone: for MCP, use Client. h answers the requests of the peer and takes in its
-// notifications. If h is nil, requests are answered with CodeMethodNotFound. The
-// conversation ends when ctx does, or with Peer.Close.
+// OpenConn starts a conversation as the client, and returns at once. It speaks JSON-RPC alone:
+// for MCP, use Client. h answers the requests of the peer and takes in its notifications. If h
+// is nil, requests are answered with CodeMethodNotFound. The conversation ends when ctx does,
+// or with Peer.Close.
 func OpenConn(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
 	return openConn(ctx, c, h, plainProtocol{}, log)
 }
@@ -1087,11 +1085,11 @@ func newPeer(ctx context.Context, send sender, protocol protocol, log *slog.Logg
 	return p
 }
 
-// Dialer opens Conns. CommandDialer, HTTPDialer and SSEDialer implement it. Each Dial opens
-// a new Conn: it starts a new process, or connects to the URL anew.
+// Dialer opens Conns. CommandDialer, HTTPDialer and SSEDialer implement it. Each Dial opens a
+// new Conn: it starts a new process, or connects to the URL anew.
 type Dialer interface {
-	// Dial opens a Conn, which lives on when ctx ends. If ctx ends before, Dial must
-	// return: the Client waits for it.
+	// Dial opens a Conn, which lives on when ctx ends. If ctx ends before, Dial must return:
+	// the Client waits for it.
 	Dial(ctx context.Context) (Conn, error)
 }
 
@@ -1107,8 +1105,8 @@ func (f DialerFunc) Dial(ctx context.Context) (Conn, error) { return f(ctx) }
 //
 // When the peer of a server has hung up, ctx ends up to five seconds later: see ServeConn.
 //
-// With a Conn, the goroutine that reads also handles the notifications, one at a time, in
-// the order in which they were sent. So Handle of a notification must follow three rules:
+// With a Conn, the goroutine that reads also handles the notifications, one at a time, in the
+// order in which they were sent. So Handle of a notification must follow three rules:
 //
 //   - It must not take long: nothing is read before it returns.
 //   - It must not call the peer: the response could not be read. Peer.Call and Client.Call
@@ -1127,9 +1125,8 @@ type HandlerFunc func(ctx context.Context, x *Exchange) (any, error)
 // Handle calls f.
 func (f HandlerFunc) Handle(ctx context.Context, x *Exchange) (any, error) { return f(ctx, x) }
 
-// Bind stores the params of the request in a struct, as the function Bind does.
-// The error is an *Error with CodeInvalidParams. Without a Request the params are
-// an empty object.
+// Bind stores the params of the request in a struct, as the function Bind does. The error is an
+// *Error with CodeInvalidParams. Without a Request the params are an empty object.
 func (x *Exchange) Bind(target any) error {
 	var params json.RawMessage
 	if x.Request != nil {
@@ -1138,8 +1135,8 @@ func (x *Exchange) Bind(target any) error {
 	return paramsError(Bind(params, target), "param")
 }
 
-// paramsError makes an *Error of what Bind has returned. kind is the word for a member,
-// such as "argument".
+// paramsError makes an *Error of what Bind has returned. kind is the word for a member, such as
+// "argument".
 func paramsError(err error, kind string) error {
 	if fault, ok := errors.AsType[*BindError](err); ok {
 		return fault.InvalidParams(kind)
@@ -1147,10 +1144,9 @@ func paramsError(err error, kind string) error {
 	return err
 }
 
-// Notify sends a notification that belongs to the request. It returns
-// ErrAnswered when the response is on its way, when the request was cancelled,
-// and in the handler of a notification. 2025-11-25 progress: "Progress
-// notifications MUST stop after completion".
+// Notify sends a notification that belongs to the request. It returns ErrAnswered when the
+// response is on its way, when the request was cancelled, and in the handler of a notification.
+// 2025-11-25 progress: "Progress notifications MUST stop after completion".
 func (x *Exchange) Notify(ctx context.Context, method string, params any) error {
 	return notify(ctx, x.sendRelated, method, params)
 }
@@ -1167,13 +1163,13 @@ func notify(ctx context.Context, send sender, method string, params any) error {
 	return send(ctx, m)
 }
 
-// Call sends a request that belongs to this one, and stores the result as Peer.Call does.
-// It returns ErrNoServerRequests if the peer cannot be sent a request. In the handler of a
+// Call sends a request that belongs to this one, and stores the result as Peer.Call does. It
+// returns ErrNoServerRequests if the peer cannot be sent a request. In the handler of a
 // notification or of initialize it returns an error, because nothing is read before that
 // handler returns. Call does not check whether the peer knows the method.
 //
-// In MCP, Call works in the legacy era alone. To ask the user in both eras, a handler
-// returns an InputRequired instead.
+// In MCP, Call works in the legacy era alone. To ask the user in both eras, a handler returns
+// an InputRequired instead.
 func (x *Exchange) Call(ctx context.Context, method string, params, result any) error {
 	switch {
 	case x.Peer == nil || x.cannotCall:
@@ -1187,8 +1183,8 @@ func (x *Exchange) Call(ctx context.Context, method string, params, result any) 
 // errNothingIsRead is the error of a call whose response could not be read.
 var errNothingIsRead = errors.New("the handler of a notification, or of initialize, cannot call: nothing is read before it returns; start a goroutine that calls")
 
-// sendRelated sends a message that belongs to the request, unless the request is
-// answered or cancelled. The response to the request waits until the message is sent.
+// sendRelated sends a message that belongs to the request, unless the request is answered or
+// cancelled. The response to the request waits until the message is sent.
 func (x *Exchange) sendRelated(ctx context.Context, m *Message) error {
 	if x.state == nil {
 		return ErrAnswered
@@ -1222,9 +1218,9 @@ func (x *Exchange) useBytes(n int) error {
 	return x.use(n)
 }
 
-// whyStopped returns the error of a handler. If this server has stopped the handler, by
-// ending its context, it returns errStopping in place of "context canceled", which would
-// tell the peer nothing.
+// whyStopped returns the error of a handler. If this server has stopped the handler, by ending
+// its context, it returns errStopping in place of "context canceled", which would tell the peer
+// nothing.
 func (x *Exchange) whyStopped(ctx context.Context, err error) error {
 	stoppedByUs := ctx.Err() != nil && !x.owner.weAreClient
 	isContextError := errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))
@@ -1245,8 +1241,8 @@ func (x *Exchange) logPanic(r any) {
 
 // ---- Reports, notifications and cancellations ----
 
-// takeReport takes in what a transport says about itself: that messages are lost, or
-// anything else.
+// takeReport takes in what a transport says about itself: that messages are lost, or anything
+// else.
 func (p *Peer) takeReport(in Payload) {
 	if in.Lost != nil { // any waiting call may be the one whose response is lost
 		p.failAllCalls(in.Lost)
@@ -1278,9 +1274,9 @@ func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Ex
 	}
 }
 
-// valuesContext ends with the context of a Peer, and has the values of another context. It
-// is not derived from the context of the Peer, which would hold it until the Peer ends: an
-// idle session is to be small.
+// valuesContext ends with the context of a Peer, and has the values of another context. It is
+// not derived from the context of the Peer, which would hold it until the Peer ends: an idle
+// session is to be small.
 type valuesContext struct {
 	context.Context
 	values context.Context
@@ -1289,9 +1285,9 @@ type valuesContext struct {
 // Value returns a value of the other context.
 func (c valuesContext) Value(key any) any { return c.values.Value(key) }
 
-// cancelServed cancels the request with this id, if allowed returns true for it. It returns
-// the Exchange; nil: no request was cancelled. Until the handler returns, no other request
-// may have the id, unless a second initialize has freed it: see Peer.replace.
+// cancelServed cancels the request with this id, if allowed returns true for it. It returns the
+// Exchange; nil: no request was cancelled. Until the handler returns, no other request may have
+// the id, unless a second initialize has freed it: see Peer.replace.
 func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1306,8 +1302,8 @@ func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
 
 // ---- Our calls, in detail ----
 
-// Context returns a context that ends when the conversation does. Its cause is
-// the reason. If the Peer is nil, there is no conversation, and the context has ended.
+// Context returns a context that ends when the conversation does. Its cause is the reason. If
+// the Peer is nil, there is no conversation, and the context has ended.
 func (p *Peer) Context() context.Context {
 	if p == nil {
 		ctx, end := context.WithCancelCause(context.Background())
@@ -1317,8 +1313,8 @@ func (p *Peer) Context() context.Context {
 	return p.ctx
 }
 
-// Notify sends a notification that belongs to no request. If the Peer is nil, it
-// returns ErrNoServerRequests.
+// Notify sends a notification that belongs to no request. If the Peer is nil, it returns
+// ErrNoServerRequests.
 func (p *Peer) Notify(ctx context.Context, method string, params any) error {
 	if p == nil {
 		return ErrNoServerRequests
@@ -1326,15 +1322,15 @@ func (p *Peer) Notify(ctx context.Context, method string, params any) error {
 	return notify(ctx, p.send, method, params)
 }
 
-// Call sends a request and waits for the response. It stores the result where result
-// points to, as json.Unmarshal does; nil: the result is not wanted.
+// Call sends a request and waits for the response. It stores the result where result points to,
+// as json.Unmarshal does; nil: the result is not wanted.
 //
 // An error that the peer has sent is an *Error. If ctx ends first, Call returns the error of
-// ctx, and tells the peer that the response is not wanted. If the conversation ends first,
-// the error wraps ErrClosed and, if one is known, the reason.
+// ctx, and tells the peer that the response is not wanted. If the conversation ends first, the
+// error wraps ErrClosed and, if one is known, the reason.
 //
-// Some requests, such as initialize, are answered before anything else is read. The
-// handler of such a request must not wait for a Call.
+// Some requests, such as initialize, are answered before anything else is read. The handler of
+// such a request must not wait for a Call.
 //
 // If the Peer is nil, Call returns ErrNoServerRequests.
 func (p *Peer) Call(ctx context.Context, method string, params, result any) error {
@@ -1370,10 +1366,10 @@ func (p *Peer) awaitReader(ctx context.Context) error {
 // context because Client.Call is given nothing else of the handler.
 type readerKey struct{ peer *Peer }
 
-// giveUp ends a call that was not sent, or whose ctx has ended; err says which. But the reader may be
-// taking in the response at this moment: whoever removes the call from the table owns the result.
-// If that was not this goroutine, the response, or the reason of the failure, is in c.response, or
-// will be soon.
+// giveUp ends a call that was not sent, or whose ctx has ended; err says which. But the reader
+// may be taking in the response at this moment: whoever removes the call from the table owns
+// the result. If that was not this goroutine, the response, or the reason of the failure, is in
+// c.response, or will be soon.
 func (p *Peer) giveUp(ctx context.Context, send sender, c *pendingCall, err error, result any) error {
 	if p.removeCall(c.request.ID) == nil {
 		return (<-c.response).store(result)
@@ -1407,8 +1403,8 @@ func (m *Message) store(result any) error {
 	return storeResult(m.Result, result)
 }
 
-// storeResult stores a result where a caller of Call wants it. A json.RawMessage gets the
-// text itself, without a check or a copy.
+// storeResult stores a result where a caller of Call wants it. A json.RawMessage gets the text
+// itself, without a check or a copy.
 func storeResult(raw json.RawMessage, result any) error {
 	switch result := result.(type) {
 	case nil:
@@ -1440,8 +1436,8 @@ func (p *Peer) tellAbandoned(send sender, call *Message, why error) {
 	}
 }
 
-// goSend runs f on a goroutine of the Peer. It is for messages that are sent in the
-// background. When no more calls can be made, goSend does nothing.
+// goSend runs f on a goroutine of the Peer. It is for messages that are sent in the background.
+// When no more calls can be made, goSend does nothing.
 func (p *Peer) goSend(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1452,10 +1448,9 @@ func (p *Peer) goSend(f func()) {
 
 // ---- The end of a conversation ----
 
-// Close hangs up. Every waiting Call returns ErrClosed, and the context of every handler
-// ends. With a Conn, Close waits up to a second for the handlers. If one has not returned
-// then, Close returns an error. It also returns the error of Conn.Close. A handler must not
-// call Close.
+// Close hangs up. Every waiting Call returns ErrClosed, and the context of every handler ends.
+// With a Conn, Close waits up to a second for the handlers. If one has not returned then, Close
+// returns an error. It also returns the error of Conn.Close. A handler must not call Close.
 //
 // Close does not wait for a Read of the Conn. Conn.Close ends the Read, except a Read of
 // standard input, which ends with the process.
@@ -1531,8 +1526,8 @@ func doneWithin(d time.Duration, group *sync.WaitGroup) bool {
 	return closedWithin(d, done)
 }
 
-// closedWithin waits until a channel is closed, for at most d. It reports whether
-// the channel is closed.
+// closedWithin waits until a channel is closed, for at most d. It reports whether the channel
+// is closed.
 func closedWithin(d time.Duration, done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -1542,8 +1537,8 @@ func closedWithin(d time.Duration, done <-chan struct{}) bool {
 	}
 }
 
-// markedError is an error that matches another one, its mark. It keeps the text of the
-// error. So the error of a transport says what has happened, and the mark what it means.
+// markedError is an error that matches another one, its mark. It keeps the text of the error.
+// So the error of a transport says what has happened, and the mark what it means.
 type markedError struct {
 	error
 	mark error
@@ -1553,8 +1548,8 @@ func (e markedError) Is(target error) bool { return target == e.mark }
 
 func (e markedError) Unwrap() error { return e.error }
 
-// closedBecause returns an error that wraps ErrClosed and the reason of the end.
-// io.EOF is not a reason: the peer has hung up.
+// closedBecause returns an error that wraps ErrClosed and the reason of the end. io.EOF is not
+// a reason: the peer has hung up.
 func closedBecause(err error) error {
 	switch {
 	case err == io.EOF:
@@ -1567,23 +1562,22 @@ func closedBecause(err error) error {
 
 // ---- What a protocol on top of JSON-RPC decides ----
 
-// protocol is what a Peer asks the protocol on top of JSON-RPC. Each Peer has a protocol of
-// its own, which may keep what it learns about the peer. Several goroutines call its methods.
+// protocol is what a Peer asks the protocol on top of JSON-RPC. Each Peer has a protocol of its
+// own, which may keep what it learns about the peer. Several goroutines call its methods.
 type protocol interface {
-	// beginPayload is called for each payload before its messages are taken in. It may fill
-	// in base: the Exchange of each message is a copy of base. If asArray is true, the
-	// responses form one array. If refused is not empty, the whole payload is answered
-	// with one error, and refused is the reason.
+	// beginPayload is called for each payload before its messages are taken in. It may fill in
+	// base: the Exchange of each message is a copy of base. If asArray is true, the responses
+	// form one array. If refused is not empty, the whole payload is answered with one error,
+	// and refused is the reason.
 	beginPayload(in Payload, base *Exchange) (asArray bool, refused string)
 	// beginRequest is called for each request before it is served, and may fill in its
-	// Exchange. If it returns an error, that is the response. After errIgnored there is
-	// none.
+	// Exchange. If it returns an error, that is the response. After errIgnored there is none.
 	beginRequest(in Payload, x *Exchange) error
-	// takeNotification is called for each notification. If it returns true, the
-	// Handler is not called.
+	// takeNotification is called for each notification. If it returns true, the Handler is not
+	// called.
 	takeNotification(x *Exchange) (handled bool)
-	// callKey returns the key by which notifications refer to one of our calls,
-	// such as a progress token; the zero ID: there is none.
+	// callKey returns the key by which notifications refer to one of our calls, such as a
+	// progress token; the zero ID: there is none.
 	callKey(call *Message) ID
 	// abandoned returns the notification that tells the peer that no caller waits for the
 	// response to call any more; nil: the peer is not told.
@@ -1593,9 +1587,9 @@ type protocol interface {
 // errIgnored is the error of a request that gets no response.
 var errIgnored = errors.New("ignored")
 
-// plainProtocol is the protocol of ServeConn and OpenConn: JSON-RPC with the
-// notification $/cancelRequest of the Language Server Protocol. Its member id says
-// which request is cancelled.
+// plainProtocol is the protocol of ServeConn and OpenConn: JSON-RPC with the notification
+// $/cancelRequest of the Language Server Protocol. Its member id says which request is
+// cancelled.
 type plainProtocol struct{}
 
 const plainCancel = "$/cancelRequest"
@@ -1628,13 +1622,12 @@ func (plainProtocol) abandoned(call *Message, _ error) *Message {
 
 // ---- A Conn in memory ----
 
-// Pipe returns two Conns that are connected to each other in memory. It is for
-// tests, and it is the shortest example of a custom transport. It uses channels
-// alone, so a test may use it in the bubble of testing/synctest.
+// Pipe returns two Conns that are connected to each other in memory. It is for tests, and it is
+// the shortest example of a custom transport. It uses channels alone, so a test may use it in
+// the bubble of testing/synctest.
 //
-// Each Conn holds up to 64 payloads that the other one has not read yet. After
-// that, Write waits. When one of them is closed, both are. What was written
-// before can still be read.
+// Each Conn holds up to 64 payloads that the other one has not read yet. After that, Write
+// waits. When one of them is closed, both are. What was written before can still be read.
 func Pipe() (a, b Conn) {
 	toA := make(chan []byte, 64)
 	toB := make(chan []byte, 64)
@@ -1653,8 +1646,8 @@ type pipeConn struct {
 	closeBoth func()
 }
 
-// Read returns the next payload. After Close it returns what was written
-// before, and then io.EOF.
+// Read returns the next payload. After Close it returns what was written before, and then
+// io.EOF.
 func (c *pipeConn) Read() (Payload, error) {
 	select {
 	case text := <-c.in:
@@ -1700,29 +1693,29 @@ const (
 	maxID = 1024
 	// maxLogged is how many bytes a log repeats of what a peer has sent.
 	maxLogged = 500
-	// maxInFlight is how many requests and refusals of one Peer may wait for their
-	// responses to be written. More requests are answered with errBusy. A request that
-	// waits takes 6 kB, half of it the stack of its goroutine, so all take 6 MB. It is also
-	// how many messages a batch may have.
+	// maxInFlight is how many requests and refusals of one Peer may wait for their responses to
+	// be written. More requests are answered with errBusy. A request that waits takes 6 kB,
+	// half of it the stack of its goroutine, so all take 6 MB. It is also how many messages a
+	// batch may have.
 	maxInFlight = 1024
-	// maxHeld is how many bytes of payloads a Peer with a Conn serves at a time. More
-	// requests are answered with errBusy. It is also how many bytes of results may wait
-	// until the peer reads. More results are replaced by errUnread. Without this bound,
-	// maxInFlight lines of 4 MiB would take 4 GiB.
+	// maxHeld is how many bytes of payloads a Peer with a Conn serves at a time. More requests
+	// are answered with errBusy. It is also how many bytes of results may wait until the peer
+	// reads. More results are replaced by errUnread. Without this bound, maxInFlight lines of 4
+	// MiB would take 4 GiB.
 	maxHeld = 128 << 20
-	// maxAnswers is how many bytes of results one batch may have. After that, the requests
-	// that are left get errors. The results of a batch are written together: without this
-	// bound, maxInFlight small requests, each with a result of 4 MiB, would take 4 GiB.
+	// maxAnswers is how many bytes of results one batch may have. After that, the requests that
+	// are left get errors. The results of a batch are written together: without this bound,
+	// maxInFlight small requests, each with a result of 4 MiB, would take 4 GiB.
 	maxAnswers = 64 << 20
 
-	// When the peer has hung up, its running requests have graceAfterHangup to finish:
-	// clients with an official SDK send SIGTERM two to five seconds after they hang up.
-	// When ServeConn is told to stop, the requests have graceAfterStop: those clients send
-	// SIGKILL two seconds after SIGTERM, or later.
+	// When the peer has hung up, its running requests have graceAfterHangup to finish: clients
+	// with an official SDK send SIGTERM two to five seconds after they hang up. When ServeConn
+	// is told to stop, the requests have graceAfterStop: those clients send SIGKILL two seconds
+	// after SIGTERM, or later.
 	graceAfterHangup = 5 * time.Second
 	graceAfterStop   = 3 * time.Second
-	// graceAtEnd is for what takes milliseconds if nothing is wrong: to send a
-	// cancellation, and for handlers whose context has ended.
+	// graceAtEnd is for what takes milliseconds if nothing is wrong: to send a cancellation,
+	// and for handlers whose context has ended.
 	graceAtEnd = time.Second
 )
 
@@ -1735,8 +1728,8 @@ type peerCounts struct {
 	unwritten  int // for countedOrError: bytes of the results that are not written yet
 }
 
-// byteLimits are set by HTTP, because it bounds the bytes of all requests together; nil: there is no
-// bound.
+// byteLimits are set by HTTP, because it bounds the bytes of all requests together; nil: there
+// is no bound.
 type byteLimits struct {
 	encode func(result any) (json.RawMessage, error) // encodes the result, in place of marshalObject
 	use    func(n int) error                         // counts the bytes of the responses to our questions
@@ -1788,8 +1781,8 @@ func (r *responder) whyNotServed(s *served) *Message {
 	return nil
 }
 
-// endUnserved ends the requests that have no response. There are some only if Handle has
-// ended its goroutine with runtime.Goexit.
+// endUnserved ends the requests that have no response. There are some only if Handle has ended
+// its goroutine with runtime.Goexit.
 func (r *responder) endUnserved(write func(*Message)) {
 	for _, s := range r.requests[r.ended:] {
 		r.endRequest(s, NewResponse(s.id, nil, errInternal), write)
@@ -1808,9 +1801,9 @@ func (r *responder) release() {
 	}
 }
 
-// enterReader counts a reader that has read a payload, and serves it. When the conversation
-// has ended, enterReader returns false, and nothing is served any more: Close may already
-// wait for the readers.
+// enterReader counts a reader that has read a payload, and serves it. When the conversation has
+// ended, enterReader returns false, and nothing is served any more: Close may already wait for
+// the readers.
 func (p *Peer) enterReader(in Payload) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -1842,8 +1835,8 @@ func (l *loop) answerAsArray(r *responder) {
 	r.serve(func(m *Message) { array.Messages = append(array.Messages, l.countedOrError(m)) })
 }
 
-// countedOrError counts the bytes of a result until endWrite. If too many are unread already, it
-// counts nothing, and returns an error response instead. One result alone may have any size.
+// countedOrError counts the bytes of a result until endWrite. If too many are unread already,
+// it counts nothing, and returns an error response instead. One result alone may have any size.
 func (l *loop) countedOrError(m *Message) *Message {
 	p, size := l.peer, len(m.Result)
 	p.mu.Lock()
@@ -1864,9 +1857,9 @@ func (p *Peer) endWrite(out Payload) {
 	}
 }
 
-// reportUnsent logs that a client could not send an answer, and sends an error in place of
-// each result. For instance, a result may be larger than the server allows. Without the error
-// the server would wait for the result.
+// reportUnsent logs that a client could not send an answer, and sends an error in place of each
+// result. For instance, a result may be larger than the server allows. Without the error the
+// server would wait for the result.
 func (l *loop) reportUnsent(out Payload, why error) {
 	if errors.Is(why, ErrClosed) { // the server does not wait for the answer any more
 		l.peer.log.Debug("an answer was not sent", "error", brief(why.Error()))
@@ -1888,37 +1881,36 @@ func (l *loop) reportUnsent(out Payload, why error) {
 
 // ---- Objects of a peer, by exact names ----
 //
-// encoding/json accepts "METHOD" for "method", and of two members with one name
-// it takes the last. A proxy in front of us may read the same text in another
-// way: what it has checked would not be what we run. So this package reads the
-// objects that decide about a message by exact names, and refuses a name that appears
-// twice: the message itself, its params, their _meta, and the arguments of a tool. What
-// decides nothing, such as the result of a call, is read by json.Unmarshal.
+// encoding/json accepts "METHOD" for "method", and of two members with one name it takes the
+// last. A proxy in front of us may read the same text in another way: what it has checked would
+// not be what we run. So this package reads the objects that decide about a message by exact
+// names, and refuses a name that appears twice: the message itself, its params, their _meta,
+// and the arguments of a tool. What decides nothing, such as the result of a call, is read by
+// json.Unmarshal.
 
-// Bind stores the members of a JSON object in a struct. target is a pointer to
-// the struct. The object must be valid JSON, as the params and results that
-// Decode has read are. nil and null stand for an empty object.
+// Bind stores the members of a JSON object in a struct. target is a pointer to the struct. The
+// object must be valid JSON, as the params and results that Decode has read are. nil and null
+// stand for an empty object.
 //
-// Each exported field needs a json tag with the name of its member. A field
-// without omitempty or omitzero is required: it is an error if its member is missing or
-// null. If the member of an optional field is missing or null, the field keeps its value.
-// Members without a field are ignored. A json.RawMessage accepts null like any other value:
-// it refers to the text of its member. An integer may be written as 3, 3.0 or 3e0.
+// Each exported field needs a json tag with the name of its member. A field without omitempty
+// or omitzero is required: it is an error if its member is missing or null. If the member of an
+// optional field is missing or null, the field keeps its value. Members without a field are
+// ignored. A json.RawMessage accepts null like any other value: it refers to the text of its
+// member. An integer may be written as 3, 3.0 or 3e0.
 //
-// These rules hold for the members of this object alone. Objects inside of a member are read
-// by json.Unmarshal, which is less strict: it ignores the case of names, takes the last of
-// two members with one name, and needs no member. To read such an object by the rules of
-// Bind, make the field a json.RawMessage, and Bind that.
+// These rules hold for the members of this object alone. Objects inside of a member are read by
+// json.Unmarshal, which is less strict: it ignores the case of names, takes the last of two
+// members with one name, and needs no member. To read such an object by the rules of Bind, make
+// the field a json.RawMessage, and Bind that.
 //
-// The error is a *BindError. After a member that does not fit, Bind still stores the
-// others, so that the caller can use them. If several members do not fit, the error is
-// about one that appears twice, or else about the first field. If a method UnmarshalJSON or
-// UnmarshalText returns an error, its text becomes a part of the BindError, which may be
-// sent to the peer.
+// The error is a *BindError. After a member that does not fit, Bind still stores the others, so
+// that the caller can use them. If several members do not fit, the error is about one that
+// appears twice, or else about the first field. If a method UnmarshalJSON or UnmarshalText
+// returns an error, its text becomes a part of the BindError, which may be sent to the peer.
 //
-// Bind panics if target is not a pointer to a struct, and if an exported field has no
-// json tag. It also panics if there is an embedded struct, or the tag option string: Bind
-// does not support them. The tag "-" leaves a field out.
+// Bind panics if target is not a pointer to a struct, and if an exported field has no json tag.
+// It also panics if there is an embedded struct, or the tag option string: Bind does not
+// support them. The tag "-" leaves a field out.
 func Bind(object json.RawMessage, target any) error {
 	v := reflect.ValueOf(target)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
@@ -1945,9 +1937,8 @@ func Bind(object json.RawMessage, target any) error {
 	return nil
 }
 
-// membersOf returns the values of the members that have a field, in the order of the
-// fields. A value is nil if its member is missing. The error is about a member that appears
-// twice.
+// membersOf returns the values of the members that have a field, in the order of the fields. A
+// value is nil if its member is missing. The error is about a member that appears twice.
 func membersOf(object json.RawMessage, fields []boundField) (values []json.RawMessage, fault *BindError) {
 	values = make([]json.RawMessage, len(fields))
 	for name, value := range Each(object) {
@@ -1987,8 +1978,8 @@ type BindError struct {
 
 func (e *BindError) Error() string { return e.text("member") }
 
-// InvalidParams returns the error with which a request is answered whose params
-// do not fit. kind is what its message calls a member, such as "argument".
+// InvalidParams returns the error with which a request is answered whose params do not fit.
+// kind is what its message calls a member, such as "argument".
 func (e *BindError) InvalidParams(kind string) *Error { return InvalidParams("%s", e.text(kind)) }
 
 // text returns what Error does, with another word for a member.
@@ -2004,8 +1995,8 @@ func (e *BindError) text(kind string) string {
 
 const appearsTwice = "appears twice"
 
-// bindMember stores the value of a member. The value is valid JSON. json.Unmarshal would
-// check it once more, so what is simple to store goes without it.
+// bindMember stores the value of a member. The value is valid JSON. json.Unmarshal would check
+// it once more, so what is simple to store goes without it.
 func bindMember(value json.RawMessage, into reflect.Value) error {
 	switch field := into.Addr().Interface().(type) {
 	case *json.RawMessage:
@@ -2076,9 +2067,9 @@ func pointee(t reflect.Type) reflect.Type {
 	return t
 }
 
-// parseInteger reads a JSON number that is an integer: 3, 3.0, 30e-1 and 3e0, but not
-// 3.5. One with a point or an exponent is read as a float64, and must be less than 2^53:
-// up to there a float64 holds each integer.
+// parseInteger reads a JSON number that is an integer: 3, 3.0, 30e-1 and 3e0, but not 3.5. One
+// with a point or an exponent is read as a float64, and must be less than 2^53: up to there a
+// float64 holds each integer.
 func parseInteger(text string) (n int64, ok bool) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err == nil {
@@ -2091,9 +2082,9 @@ func parseInteger(text string) (n int64, ok bool) {
 	return int64(f), true
 }
 
-// misfit returns the error for a member that does not fit. A model may read it, and try
-// again. err is what json.Unmarshal says. An UnmarshalTypeError is put into other words,
-// because its text names types of Go.
+// misfit returns the error for a member that does not fit. A model may read it, and try again.
+// err is what json.Unmarshal says. An UnmarshalTypeError is put into other words, because its
+// text names types of Go.
 func misfit(name string, value json.RawMessage, t reflect.Type, err error) *BindError {
 	wrong, isType := errors.AsType[*json.UnmarshalTypeError](err)
 	switch {
@@ -2132,10 +2123,10 @@ func mustBe(wrong *json.UnmarshalTypeError) string {
 	return "has the wrong type"
 }
 
-// Each walks through an object or an array that is valid JSON. For a member it
-// yields the name, without quotes and escapes, and the value as it is written.
-// For an element it yields the value alone, for any other value nothing. It is for
-// objects whose members are not known; for others there is Bind.
+// Each walks through an object or an array that is valid JSON. For a member it yields the name,
+// without quotes and escapes, and the value as it is written. For an element it yields the
+// value alone, for any other value nothing. It is for objects whose members are not known; for
+// others there is Bind.
 func Each(text []byte) iter.Seq2[[]byte, json.RawMessage] {
 	return func(yield func([]byte, json.RawMessage) bool) {
 		text = bytes.TrimLeft(text, blanks)
@@ -2164,8 +2155,8 @@ func Each(text []byte) iter.Seq2[[]byte, json.RawMessage] {
 
 const blanks = " \t\r\n" // the white space of JSON
 
-// skipSpace returns the index of the next value. It skips commas and colons like
-// white space, because the text is known to be valid.
+// skipSpace returns the index of the next value. It skips commas and colons like white space,
+// because the text is known to be valid.
 func skipSpace(text []byte, i int) int {
 	for i < len(text) && (text[i] == ' ' || text[i] == '\n' || text[i] == '\r' || text[i] == '\t' || text[i] == ',' || text[i] == ':') {
 		i++
@@ -2196,8 +2187,8 @@ func skipValue(text []byte, i int) int {
 	return len(text)
 }
 
-// skipString returns the index after the string that starts at i. The closing
-// quote is the first one with an even number of backslashes before it.
+// skipString returns the index after the string that starts at i. The closing quote is the
+// first one with an even number of backslashes before it.
 func skipString(text []byte, i int) int {
 	for {
 		quote := bytes.IndexByte(text[i+1:], '"')
@@ -2228,8 +2219,8 @@ func unquote(raw []byte) string {
 	return s
 }
 
-// member returns the value of one member of an object. It returns nil if the
-// member is missing or appears twice, and if object is not an object.
+// member returns the value of one member of an object. It returns nil if the member is missing
+// or appears twice, and if object is not an object.
 func member(object []byte, name string) (found json.RawMessage) {
 	if len(object) == 0 || object[0] != '{' {
 		return nil
@@ -2253,9 +2244,8 @@ type envelope struct {
 	version, id, method, params, result, fault json.RawMessage
 }
 
-// decode fills the envelope from an object. It returns the name of a member that
-// appears twice; "": none does. If several do, and the id is one of them, it
-// returns "id".
+// decode fills the envelope from an object. It returns the name of a member that appears twice;
+// "": none does. If several do, and the id is one of them, it returns "id".
 func (e *envelope) decode(text []byte) (twice string) {
 	for name, value := range Each(text) {
 		var member *json.RawMessage
@@ -2286,8 +2276,8 @@ func (e *envelope) decode(text []byte) (twice string) {
 // isResponse reports whether the members are those of a response.
 func (e *envelope) isResponse() bool { return e.method == nil && (e.result != nil || e.fault != nil) }
 
-// check returns what is wrong with a message; "": nothing is. twice is the name of
-// a member that appears twice.
+// check returns what is wrong with a message; "": nothing is. twice is the name of a member
+// that appears twice.
 func (m *Message) check(e envelope, twice string) (reason string) {
 	switch {
 	case twice != "":
@@ -2308,8 +2298,8 @@ func (m *Message) check(e envelope, twice string) (reason string) {
 	return ""
 }
 
-// readResponse checks a response, and reads its error. It returns what is
-// wrong. Only an error response may lack the id: the peer could not read ours.
+// readResponse checks a response, and reads its error. It returns what is wrong. Only an error
+// response may lack the id: the peer could not read ours.
 func (m *Message) readResponse(id, fault json.RawMessage) (reason string) {
 	noID := id == nil || string(id) == "null"
 	switch {
@@ -2331,9 +2321,8 @@ func (m *Message) readResponse(id, fault json.RawMessage) (reason string) {
 	return ""
 }
 
-// decodeBatch reads an array of messages. If it is empty or too long, the
-// payload is one Invalid message: JSON-RPC 2.0 #batch answers such an array with
-// a single error.
+// decodeBatch reads an array of messages. If it is empty or too long, the payload is one
+// Invalid message: JSON-RPC 2.0 #batch answers such an array with a single error.
 func (p *Payload) decodeBatch(text []byte) {
 	for _, element := range Each(text) {
 		p.Messages = append(p.Messages, decodeMessage(element))
@@ -2354,8 +2343,8 @@ func (p *Payload) decodeBatch(text []byte) {
 
 // ---- Text that cannot be read ----
 
-// unparsable returns the message for text that no JSON can be read from. If it is the
-// response to a call whose id can be found, that call fails.
+// unparsable returns the message for text that no JSON can be read from. If it is the response
+// to a call whose id can be found, that call fails.
 func unparsable(text []byte, reason string) []*Message {
 	in := unreadable(text, errors.New(reason))
 	if in.Messages[0].invalid { // JSON-RPC 2.0 #error_object: this error has no id
@@ -2364,10 +2353,10 @@ func unparsable(text []byte, reason string) []*Message {
 	return in.Messages
 }
 
-// unreadable returns the payload for text that is no message, because it is too large or
-// not JSON: err says why. head is the beginning of the text. Most peers write the id before
-// a large member. Then only one call fails, or the request can be answered with the error.
-// An id does not count if it appears twice, or if head may have cut it off.
+// unreadable returns the payload for text that is no message, because it is too large or not
+// JSON: err says why. head is the beginning of the text. Most peers write the id before a large
+// member. Then only one call fails, or the request can be answered with the error. An id does
+// not count if it appears twice, or if head may have cut it off.
 func unreadable(head []byte, err error) Payload {
 	var e envelope
 	twice := e.decode(append(bytes.Clone(head), '?')) // with this character, an id at the end is no JSON
@@ -2387,8 +2376,7 @@ func unreadable(head []byte, err error) Payload {
 	return in
 }
 
-// newLost returns a payload for a response that is lost: our call with this id fails with
-// err.
+// newLost returns a payload for a response that is lost: our call with this id fails with err.
 func newLost(id ID, err error) Payload { return Payload{Messages: []*Message{{ID: id, unusable: err}}} }
 
 // ---- Text for logs and terminals ----
@@ -2408,8 +2396,8 @@ func Printable(text string) string {
 	}, text)
 }
 
-// brief returns a text for a log: its first 500 bytes, and only what can be
-// printed. It is for all that comes from a peer.
+// brief returns a text for a log: its first 500 bytes, and only what can be printed. It is for
+// all that comes from a peer.
 func brief[T ~string | ~[]byte](text T) string {
 	if len(text) > maxLogged {
 		return Printable(string(text[:maxLogged])) + "…"

@@ -3,8 +3,8 @@
 
 package main
 
-// MCP on top of JSON-RPC: the revisions, what a message says about its sender,
-// and the lifecycle of both eras, from both ends.
+// MCP on top of JSON-RPC: the revisions, what a message says about its sender, and the
+// lifecycle of both eras, from both ends.
 //
 //	(each line also begins with "jsonrpc":"2.0", which is left out here)
 //
@@ -27,10 +27,10 @@ package main
 //	< {"id":2,"result":{
 //	    "resultType":"complete","tools":[…],"_meta":{"io.modelcontextprotocol/serverInfo":{…}}}}
 //
-// In the legacy era the client introduces itself once, with initialize, and the
-// server remembers what it has said. In the modern era, 2026-07-28, every
-// request says the same again, in its _meta. A handler gets the same Meta in both
-// eras, so one Server with one set of handlers serves both:
+// In the legacy era the client introduces itself once, with initialize, and the server
+// remembers what it has said. In the modern era, 2026-07-28, every request says the same again,
+// in its _meta. A handler gets the same Meta in both eras, so one Server with one set of
+// handlers serves both:
 //
 //	Server                                          Client
 //	  Handle: which era?                              Call: is there a connection?
@@ -39,8 +39,8 @@ package main
 //	    legacy: initialize, or run the handler          yes: Peer.Call, in the modern era with _meta
 //	  AddTool, AddResource …: add methods                 a result with questions: Handlers answer, and Call sends the request again
 //
-// The file has five parts: the wire, the server, the client, what both ends share, and
-// bounds and protection. The part about the server also has the messages about what it offers.
+// The file has five parts: the wire, the server, the client, what both ends share, and bounds
+// and protection. The part about the server also has the messages about what it offers.
 //
 // Words about messages:
 //
@@ -59,16 +59,16 @@ package main
 //	round        the questions of one run of a handler, and their answers
 //	requestState what a modern server wants back with the answers to its questions
 //
-// On a first reading, read to the banner "What a Server says of itself, and what it
-// refuses": 649 lines. AddTool is at "What a Server offers". To read the client, begin at the banner
-// "The client", and go on with Client.negotiate, Client.discover and Client.initialize. The small
+// On a first reading, read to the banner "What a Server says of itself, and what it refuses":
+// 658 lines. AddTool is at "What a Server offers". To read the client, begin at the banner "The
+// client", and go on with Client.negotiate, Client.discover and Client.initialize. The small
 // client in testdata/fourth does the same in 570 lines.
 //
-// Source: 2025-11-25 basic/lifecycle, basic/transports#session-management;
-// 2026-07-28 basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip
-// requests), basic/patterns/subscriptions, server/discover. Copy this file with
-// jsonrpc.go, and with stdio.go, or with sse.go and http.go. To see it work, read lessons
-// 01, 10 and 11 of the course: testdata/README.md.
+// Source: 2025-11-25 basic/lifecycle, basic/transports#session-management; 2026-07-28
+// basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip requests),
+// basic/patterns/subscriptions, server/discover. Copy this file with jsonrpc.go, and with
+// stdio.go, or with sse.go and http.go. To see it work, read lessons 01, 10 and 11 of the
+// course: testdata/README.md.
 
 import (
 	"bytes"
@@ -99,8 +99,8 @@ import (
 
 // ---- Revisions ----
 
-// Revision is one version of the protocol. The fields are the differences between
-// versions that this package needs.
+// Revision is one version of the protocol. The fields are the differences between versions that
+// this package needs.
 type Revision struct {
 	Version          string
 	Modern           bool // each request declares version and capabilities in _meta: the modern era
@@ -121,9 +121,9 @@ type Revision struct {
 	Prime         bool // a stream begins with an empty event that has an id, so the server may close it early
 }
 
-// Revisions are all versions of the protocol, in the order in which a client tries
-// them: the modern ones first, and in each era the newest first. The first line of a row is about
-// this version. Each further line has what one version has added, the oldest version first.
+// Revisions are all versions of the protocol, in the order in which a client tries them: the
+// modern ones first, and in each era the newest first. The first line of a row is about this
+// version. Each further line has what one version has added, the oldest version first.
 //
 // To add a revision, insert a row at its place in this order, in this file or from an init
 // function of your own. A modern revision has no batches, whatever its row says. If you change
@@ -155,8 +155,8 @@ var Revisions = []Revision{
 	},
 }
 
-// revision returns the Revision of a version. The zero Revision means that the
-// version is unknown.
+// revision returns the Revision of a version. The zero Revision means that the version is
+// unknown.
 func revision(version string) Revision {
 	for _, r := range Revisions {
 		if r.Version == version {
@@ -178,9 +178,8 @@ const (
 
 // ---- The messages of the lifecycle ----
 
-// Implementation names the software at one end. It is for display only.
-// 2026-07-28 basic#meta: implementations "SHOULD NOT use them to change the
-// behavior".
+// Implementation names the software at one end. It is for display only. 2026-07-28 basic#meta:
+// implementations "SHOULD NOT use them to change the behavior".
 type Implementation struct {
 	Name    string   `json:"name"`
 	Title   string   `json:"title,omitempty"`
@@ -197,35 +196,33 @@ const (
 	metaSubscription = "io.modelcontextprotocol/subscriptionId"
 )
 
-// Meta is what a client says about itself and its request. In the modern era the _meta of
-// each request has all of it. A legacy client says it in initialize and logging/setLevel,
-// and only the ProgressToken in _meta. 2026-07-28 basic#meta.
+// Meta is what a client says about itself and its request. In the modern era the _meta of each
+// request has all of it. A legacy client says it in initialize and logging/setLevel, and only
+// the ProgressToken in _meta. 2026-07-28 basic#meta.
 type Meta struct {
 	// ProtocolVersion is the version of the request. Modern requests need it.
 	ProtocolVersion string `json:"io.modelcontextprotocol/protocolVersion,omitempty"`
 	// ClientInfo names the client, without icons; nil: it does not say.
 	ClientInfo *Implementation `json:"io.modelcontextprotocol/clientInfo,omitempty"`
-	// ClientCapabilities is an object, and says what the client can be asked.
-	// Modern requests need it; nil: the client does not say.
+	// ClientCapabilities is an object, and says what the client can be asked. Modern requests
+	// need it; nil: the client does not say.
 	ClientCapabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities,omitempty"`
-	// LogLevel is the lowest level of the log messages that the client wants. nil: a
-	// modern client wants none, and a legacy client has not set a level.
+	// LogLevel is the lowest level of the log messages that the client wants. nil: a modern
+	// client wants none, and a legacy client has not set a level.
 	LogLevel *string `json:"io.modelcontextprotocol/logLevel,omitempty"`
-	// ProgressToken is a string or an integer. Each report of progress repeats it, and so
-	// names the request. nil: the client wants no reports.
+	// ProgressToken is a string or an integer. Each report of progress repeats it, and so names
+	// the request. nil: the client wants no reports.
 	ProgressToken json.RawMessage `json:"progressToken,omitempty"`
 }
 
-// InitializeParams are the params of initialize. 2025-11-25
-// basic/lifecycle#initialization.
+// InitializeParams are the params of initialize. 2025-11-25 basic/lifecycle#initialization.
 type InitializeParams struct {
 	ProtocolVersion string          `json:"protocolVersion"` // the newest one that the client speaks
 	Capabilities    json.RawMessage `json:"capabilities"`    // an object: what the client can be asked
 	ClientInfo      Implementation  `json:"clientInfo"`
 }
 
-// InitializeResult is the result of initialize. 2025-11-25
-// basic/lifecycle#initialization.
+// InitializeResult is the result of initialize. 2025-11-25 basic/lifecycle#initialization.
 type InitializeResult struct {
 	ProtocolVersion string          `json:"protocolVersion"` // the one that is in force from now on
 	Capabilities    json.RawMessage `json:"capabilities,omitempty"`
@@ -248,44 +245,45 @@ type ResultMeta struct {
 
 // ==== The server ====
 //
-// What decides about a request, in the order of time. beginPayload and beginRequest are at "Which
-// era a message belongs to", after the handlers:
+// What decides about a request, in the order of time. beginPayload and beginRequest are at
+// "Which era a message belongs to", after the handlers:
 //
 //	Peer.dispatch ─► beginPayload ─► beginRequest ─► Server.Handle ┬ handleModern ┐
 //	                                                               └ handleLegacy ┴► run ─► a handler
 
-// Server is the Handler that knows the lifecycle of both eras. It serves any
-// number of Conns at once. It answers initialize, ping and server/discover itself.
-// AddTool, AddResource, AddResourceTemplate, AddPrompt, OfferLogging and AnnounceChanges
-// add other methods, and so does the field Methods. Set the fields before the first request.
+// Server is the Handler that knows the lifecycle of both eras. It serves any number of Conns at
+// once. It answers initialize, ping and server/discover itself. AddTool, AddResource,
+// AddResourceTemplate, AddPrompt, OfferLogging and AnnounceChanges add other methods, and so
+// does the field Methods. Set the fields before the first request.
 type Server struct {
-	// Info is what clients are told about this server. MCP requires a Name and a
-	// Version. The Server does not check that they are there.
+	// Info is what clients are told about this server. MCP requires a Name and a Version. The
+	// Server does not check that they are there.
 	Info Implementation
-	// Capabilities override what the Server declares. By itself it declares what was added before
-	// the first request: AddTool gives tools, for example, and AnnounceChanges adds listChanged. An
-	// entry here replaces the whole entry of that name. If a capability is declared and nothing was
-	// added, its lists are empty. If Capabilities cannot be encoded, each request gets an error.
+	// Capabilities override what the Server declares. By itself it declares what was added
+	// before the first request: AddTool gives tools, for example, and AnnounceChanges adds
+	// listChanged. An entry here replaces the whole entry of that name. If a capability is
+	// declared and nothing was added, its lists are empty. If Capabilities cannot be encoded,
+	// each request gets an error.
 	Capabilities map[string]any
 	Instructions string   // for the client's model; "": none
 	Versions     []string // versions to offer, newest first; empty: all
 	// Methods holds handlers of more methods, and of notifications/…, by name. They replace
-	// those that AddTool, AddResource and the others have added. The handler of
-	// tools/call, prompts/get or resources/read may return an InputRequired.
+	// those that AddTool, AddResource and the others have added. The handler of tools/call,
+	// prompts/get or resources/read may return an InputRequired.
 	Methods map[string]HandlerFunc
-	// StateKey is the key that protects a requestState. It may have any length. All copies
-	// of a server need the same one. Empty: a random key.
+	// StateKey is the key that protects a requestState. It may have any length. All copies of a
+	// server need the same one. Empty: a random key.
 	StateKey []byte
 
 	configuration // the first request fixes it: versions, capabilities, and how a requestState is encrypted
 	offers        // what AddTool, AddResource and the others have added
 }
 
-// Handle answers a request in its own era, or takes in a notification. The request
-// must have come by Serve, StreamableHandler or SSEHandler, which speak MCP.
+// Handle answers a request in its own era, or takes in a notification. The request must have
+// come by Serve, StreamableHandler or SSEHandler, which speak MCP.
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
-	// The first request fixes what the Server says of itself. begin fails if a request has not come by
-	// Serve or an HTTP handler of this package.
+	// The first request fixes what the Server says of itself. begin fails if a request has not
+	// come by Serve or an HTTP handler of this package.
 	if err := s.begin(x); err != nil {
 		return nil, err
 	}
@@ -303,32 +301,31 @@ func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	return s.handleLegacy(ctx, x)
 }
 
-// Meta returns what the sender of the request has said about itself: a modern
-// request says it, a legacy client has said it in initialize. So the ProtocolVersion is
-// what the request declares, or what initialize has agreed on.
+// Meta returns what the sender of the request has said about itself: a modern request says it,
+// a legacy client has said it in initialize. So the ProtocolVersion is what the request
+// declares, or what initialize has agreed on.
 func (x *Exchange) Meta() Meta { return x.facts().meta } // facts: see below, "Which era a message belongs to"
 
-// Revision returns the revision that is in force for the request. Before
-// initialize it is the zero Revision.
+// Revision returns the revision that is in force for the request. Before initialize it is the
+// zero Revision.
 func (x *Exchange) Revision() Revision { return x.facts().revision }
 
 // ---- The modern era: 2026-07-28 ----
 
-// handleModern checks what each modern request must say. Then it runs the
-// handler. The method complete encodes the result, and adds what the handler has not set:
-// resultType, how long a client may cache the result, and the name of this server.
+// handleModern checks what each modern request must say. Then it runs the handler. The method
+// complete encodes the result, and adds what the handler has not set: resultType, how long a
+// client may cache the result, and the name of this server.
 func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	method, meta := x.Request.Method, x.Meta()
 	switch {
 	case meta.ClientCapabilities == nil:
-		// 2026-07-28 basic#meta: "the server MUST reject it with JSON-RPC error
-		// code -32602"
+		// 2026-07-28 basic#meta: "the server MUST reject it with JSON-RPC error code -32602"
 		return nil, missingMeta(s.versions, metaCapabilities)
 	case meta.LogLevel != nil && !slices.Contains(logLevels, *meta.LogLevel):
 		return nil, unknownName("log level", *meta.LogLevel)
 	case method == "initialize":
-		// 2026-07-28 basic/versioning: name the versions "in any error it
-		// returns to an initialize request"
+		// 2026-07-28 basic/versioning: name the versions "in any error it returns to an
+		// initialize request"
 		return nil, errorWithVersions(s.versions, CodeMethodNotFound, MethodNotFound(method).Message)
 	case method == "server/discover":
 		return s.complete(x, s.discover()) // complete encodes a result; that of discover is a DiscoverResult
@@ -350,8 +347,8 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 }
 
 // run runs a handler. If the handler returns an asker, such as an InputRequired, run asks the
-// client. If it returns an error, permitted replaces a code that a handler must not send: -32002,
-// for a resource that is not found, becomes -32602 in 2026-07-28, for example.
+// client. If it returns an error, permitted replaces a code that a handler must not send:
+// -32002, for a resource that is not found, becomes -32602 in 2026-07-28, for example.
 func (s *Server) run(ctx context.Context, x *Exchange, h HandlerFunc) (any, error) {
 	result, err := h(ctx, x)
 	if question, asks := result.(asker); asks && err == nil { // see InputRequired
@@ -367,8 +364,8 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	switch {
 	case firstLegacy(s.versions) == "": // no legacy version is offered
-		// 2026-07-28 basic/versioning: name the versions "in any error it
-		// returns to an initialize request"
+		// 2026-07-28 basic/versioning: name the versions "in any error it returns to an
+		// initialize request"
 		return nil, missingMeta(s.versions, metaVersion)
 	case method == "initialize":
 		return s.initialize(x)
@@ -388,10 +385,9 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	return result, err
 }
 
-// initialize agrees on a version. 2025-11-25
-// basic/lifecycle#version-negotiation: "If the server supports the requested
-// protocol version, it MUST respond with the same version. Otherwise, the
-// server MUST respond with another protocol version it supports."
+// initialize agrees on a version. 2025-11-25 basic/lifecycle#version-negotiation: "If the
+// server supports the requested protocol version, it MUST respond with the same version.
+// Otherwise, the server MUST respond with another protocol version it supports."
 func (s *Server) initialize(x *Exchange) (any, error) {
 	var p InitializeParams
 	if err := x.Bind(&p); err != nil { // what has no omitempty must be there
@@ -424,8 +420,8 @@ func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, erro
 		s.noteReady(x.Peer) // from now on the client may be asked, and is told of changes
 	}
 	h := s.Methods[x.Request.Method]
-	// A tools/call without an id is a notification, too. It must not run the tool:
-	// the checks of requests have not been made.
+	// A tools/call without an id is a notification, too. It must not run the tool: the checks
+	// of requests have not been made.
 	if h == nil || !strings.HasPrefix(x.Request.Method, "notifications/") {
 		return nil, nil
 	}
@@ -434,8 +430,9 @@ func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, erro
 
 // ---- A call of a tool, and its progress ----
 
-// callTool is the handler of tools/call, which AddTool adds. If the tool returns an *Error, that answers the request. Any other
-// error becomes a result with isError, which the model reads.
+// callTool is the handler of tools/call, which AddTool adds. If the tool returns an *Error,
+// that answers the request. Any other error becomes a result with isError, which the model
+// reads.
 func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	var p struct {
 		Name      string          `json:"name,omitempty"`
@@ -448,7 +445,8 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	if !ok {
 		return nil, unknownName("tool", p.Name)
 	}
-	// call stores the arguments in the struct of the tool, and calls the function that AddTool was given.
+	// call stores the arguments in the struct of the tool, and calls the function that AddTool
+	// was given.
 	result, err := tool.use.call(ctx, x, p.Arguments)
 	if err == nil {
 		return toolResult(x, result) // a string becomes a text content; an InputRequired stays as it is, for run
@@ -460,17 +458,17 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	return ToolError("%v", err).encode()
 }
 
-// Progress tells the client how far its request has come. If the request has no progress
-// token, Progress does nothing. It sends only a progress that is higher than the last one. So
-// a handler that returns an InputRequired, and begins again with the answers, may report the
-// same steps again. total 0 means that the end is not known. When the request is over, Progress
+// Progress tells the client how far its request has come. If the request has no progress token,
+// Progress does nothing. It sends only a progress that is higher than the last one. So a
+// handler that returns an InputRequired, and begins again with the answers, may report the same
+// steps again. total 0 means that the end is not known. When the request is over, Progress
 // returns ErrAnswered. Only one goroutine at a time may call it.
 func (x *Exchange) Progress(ctx context.Context, progress, total float64) error {
 	return x.ProgressMessage(ctx, progress, total, "")
 }
 
-// ProgressMessage is Progress with a message for users, such as "reading page 3".
-// 2024-11-05 does not know the message, so it is left out there.
+// ProgressMessage is Progress with a message for users, such as "reading page 3". 2024-11-05
+// does not know the message, so it is left out there.
 func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64, message string) error {
 	token := x.Meta().ProgressToken
 	switch {
@@ -481,8 +479,8 @@ func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64,
 	case !isFinite(progress) || !isFinite(total):
 		return fmt.Errorf("progress %v of %v", progress, total)
 	case !x.rises(progress):
-		// 2025-11-25 basic/utilities/progress: "The progress value MUST increase with
-		// each notification"
+		// 2025-11-25 basic/utilities/progress: "The progress value MUST increase with each
+		// notification"
 		return nil
 	}
 	if !x.Revision().ProgressMessages {
@@ -501,9 +499,10 @@ func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64,
 //	in a POST of a session        the Peer of the Session            the same
 //	in a POST without a session   a Peer that dispatches this POST   nil
 
-// mcpProtocol is the protocol of a Peer that speaks MCP. It remembers what both ends have agreed
-// on, by initialize or, at a client, by server/discover. The Peer calls beginPayload for each payload
-// that comes in, and then beginRequest for each request, before the Handler gets it.
+// mcpProtocol is the protocol of a Peer that speaks MCP. It remembers what both ends have
+// agreed on, by initialize or, at a client, by server/discover. The Peer calls beginPayload for
+// each payload that comes in, and then beginRequest for each request, before the Handler gets
+// it.
 type mcpProtocol struct {
 	mu       sync.Mutex // guards the fields below
 	revision Revision   // the zero Revision: nothing was agreed on yet
@@ -518,8 +517,8 @@ type mcpFacts struct {
 	handlerFacts          // what the methods of Exchange need
 }
 
-// facts returns what MCP knows about the request. If nothing is stored yet, it
-// stores the zero mcpFacts.
+// facts returns what MCP knows about the request. If nothing is stored yet, it stores the zero
+// mcpFacts.
 func (x *Exchange) facts() *mcpFacts {
 	if x.protocolData == nil {
 		x.protocolData = new(mcpFacts)
@@ -528,8 +527,8 @@ func (x *Exchange) facts() *mcpFacts {
 }
 
 // beginPayload fills in the revision and the Meta that are remembered. On a server, refuseBatch
-// refuses batches where there are none. A client takes any array: otherwise a response in it would
-// be lost.
+// refuses batches where there are none. A client takes any array: otherwise a response in it
+// would be lost.
 func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, refused string) {
 	facts := base.facts()
 	agreed, meta := m.get()
@@ -538,8 +537,8 @@ func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, re
 	}
 	facts.meta = meta
 	if !facts.revision.ServerRequests {
-		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC
-		// requests to stdout."
+		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC requests to
+		// stdout."
 		base.cannotCall = true
 	}
 	if !in.Batch {
@@ -551,8 +550,8 @@ func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, re
 	return facts.revision.Batches, refused
 }
 
-// beginRequest decides which era a request belongs to, and fills in what it says
-// about its sender.
+// beginRequest decides which era a request belongs to, and fills in what it says about its
+// sender.
 func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 	facts := x.facts()
 	if in.Batch { // each request of a batch gets a copy of what beginPayload has filled in
@@ -561,13 +560,12 @@ func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 	}
 	meta, err := x.Request.Meta() // reads _meta
 	rev := revision(meta.ProtocolVersion)
-	// Legacy clients seldom declare a version in _meta. So one that we do not know is that of a newer,
-	// modern client.
+	// Legacy clients seldom declare a version in _meta. So one that we do not know is that of a
+	// newer, modern client.
 	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
 	switch {
 	case x.owner.weAreClient && facts.revision.Modern:
-		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC
-		// responses"
+		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC responses"
 		x.owner.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
 		return errIgnored
 	case err != nil:
@@ -579,7 +577,8 @@ func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 		x.Peer = nil // a modern client is never sent requests, even if it has initialized on this Conn before
 	default:
 		facts.meta.ProgressToken = meta.ProgressToken
-		// Before initialize a legacy version in _meta counts: Handle refuses one that is not offered.
+		// Before initialize a legacy version in _meta counts: Handle refuses one that is not
+		// offered.
 		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
 	}
 	x.exclusive = x.Request.Method == "initialize" // what follows it depends on it
@@ -605,10 +604,9 @@ type asker interface {
 	ask(ctx context.Context, s *Server, x *Exchange, again HandlerFunc) (any, error)
 }
 
-// InputRequired is a result that a handler of tools/call, prompts/get or
-// resources/read may return in place of its own. Then the client is asked, and
-// the handler runs again: Exchange.Inputs has the answers, Exchange.State the
-// State.
+// InputRequired is a result that a handler of tools/call, prompts/get or resources/read may
+// return in place of its own. Then the client is asked, and the handler runs again:
+// Exchange.Inputs has the answers, Exchange.State the State.
 //
 //	func greet(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
 //		var answer ElicitResult
@@ -623,21 +621,21 @@ type asker interface {
 //		return "The user has answered " + string(answer.Content), nil
 //	}
 //
-// A modern client gets the questions as the result of its call, and calls again
-// with the answers. A legacy client gets them as requests, one after the other.
+// A modern client gets the questions as the result of its call, and calls again with the
+// answers. A legacy client gets them as requests, one after the other.
 //
 // The handler runs from its beginning each time. It may report the same progress again. In the
-// legacy era Progress sends only what has risen. In the modern era each run is a request of its own.
+// legacy era Progress sends only what has risen. In the modern era each run is a request of its
+// own.
 //
-// Inputs has the answers of the last round only, and they are not checked. If the handler
-// needs something from an earlier round, it keeps that in State. A call of a legacy client
-// has at most 16 rounds. In the modern era the client limits the rounds of its calls.
+// Inputs has the answers of the last round only, and they are not checked. If the handler needs
+// something from an earlier round, it keeps that in State. A call of a legacy client has at
+// most 16 rounds. In the modern era the client limits the rounds of its calls.
 //
-// If a client has not declared that it can be asked, a legacy tools/call gets a
-// result with isError, and any other legacy request a CodeInternalError. A modern
-// request gets an error with CodeMissingCapability. Over HTTP its status is 400, or 200 if the
-// response has become a stream before. If the handler calls Exchange.Require at its beginning, it is
-// always 400.
+// If a client has not declared that it can be asked, a legacy tools/call gets a result with
+// isError, and any other legacy request a CodeInternalError. A modern request gets an error
+// with CodeMissingCapability. Over HTTP its status is 400, or 200 if the response has become a
+// stream before. If the handler calls Exchange.Require at its beginning, it is always 400.
 type InputRequired struct {
 	Requests map[string]InputRequest // by keys that the handler chooses
 	// State comes back with the answers. A modern client sends it back: it can neither read nor
@@ -645,8 +643,8 @@ type InputRequired struct {
 	State string
 }
 
-// ask sends the questions: in the modern era as the result, in the legacy era as
-// requests, after which the handler runs again.
+// ask sends the questions: in the modern era as the result, in the legacy era as requests,
+// after which the handler runs again.
 func (need InputRequired) ask(ctx context.Context, s *Server, x *Exchange, again HandlerFunc) (any, error) {
 	if x.Revision().Modern {
 		return need.result(s, x)
@@ -727,8 +725,8 @@ func (s *Server) prepare() {
 // offered returns the versions that are offered.
 func (s *Server) offered() []string { return versionsOrAll(s.Versions) }
 
-// capabilityOf maps the methods of MCP to the capability of the server that they belong
-// to. A Server that serves one of them declares the capability.
+// capabilityOf maps the methods of MCP to the capability of the server that they belong to. A
+// Server that serves one of them declares the capability.
 var capabilityOf = map[string]string{
 	"completion/complete": "completions", "logging/setLevel": "logging",
 	"prompts/get": "prompts", "prompts/list": "prompts",
@@ -800,9 +798,8 @@ func (s *Server) declaresTrue(capability, part string) bool {
 // isTrue reports whether a member of an object is true.
 func isTrue(object json.RawMessage, name string) bool { return string(member(object, name)) == "true" }
 
-// capabilities returns what a legacy client is offered. If nothing is remembered
-// between its requests, there are no announcements, no subscriptions and no log
-// level.
+// capabilities returns what a legacy client is offered. If nothing is remembered between its
+// requests, there are no announcements, no subscriptions and no log level.
 func (s *Server) capabilities(rev Revision, remembers bool) json.RawMessage {
 	var offered Object
 	for name, value := range Each(s.caps) {
@@ -851,8 +848,8 @@ type completed struct {
 	Meta       json.RawMessage `json:"_meta,omitempty"`      // with a ResultMeta
 }
 
-// cacheable lists the methods whose results say how long they stay fresh:
-// 2026-07-28 server/utilities/caching.
+// cacheable lists the methods whose results say how long they stay fresh: 2026-07-28
+// server/utilities/caching.
 var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
 
 // addCaching adds that a client must not cache the result, if the handler says nothing else.
@@ -913,10 +910,10 @@ func (p *InitializeParams) check() error {
 // isWhole reports whether the required members are there.
 func (i *Implementation) isWhole() bool { return i.Name != "" && i.Version != "" }
 
-// refuseVersion returns the error for a version that is not offered. A legacy-only
-// server answers MethodNotFound, so that the client falls back to initialize. It
-// must not answer CodeUnsupportedVersion: 2026-07-28 basic/versioning, "a
-// recognized modern JSON-RPC error […] identifies a modern server".
+// refuseVersion returns the error for a version that is not offered. A legacy-only server
+// answers MethodNotFound, so that the client falls back to initialize. It must not answer
+// CodeUnsupportedVersion: 2026-07-28 basic/versioning, "a recognized modern JSON-RPC error […]
+// identifies a modern server".
 func (s *Server) refuseVersion(method, version string) *Error {
 	if firstModern(s.versions) == "" {
 		return errorWithVersions(s.versions, CodeMethodNotFound, MethodNotFound(method).Message)
@@ -925,11 +922,11 @@ func (s *Server) refuseVersion(method, version string) *Error {
 }
 
 // permitted gives the error of a handler another code if its own must not be sent. A handler
-// may pass on the Error of another server. With a code that refuses a request, our client
-// would believe that we have refused its own, and might send the call again.
-// 2026-07-28 basic#error-codes: a server "MUST NOT emit" a code of the
-// specification's range that is not defined, nor those of earlier revisions for
-// a resource that is not found and for a URL that is to be visited.
+// may pass on the Error of another server. With a code that refuses a request, our client would
+// believe that we have refused its own, and might send the call again. 2026-07-28
+// basic#error-codes: a server "MUST NOT emit" a code of the specification's range that is not
+// defined, nor those of earlier revisions for a resource that is not found and for a URL that
+// is to be visited.
 func permitted(rev Revision, err error) error {
 	fault, _ := errors.AsType[*Error](err)
 	if fault == nil {
@@ -951,10 +948,10 @@ func permitted(rev Revision, err error) error {
 	return &Error{Code: code, Message: fault.Message, Data: fault.Data}
 }
 
-// startLegacy remembers a client that has initialized. Some programs offer one stdio
-// server to many clients, one after the other. So a second initialize is answered like
-// the first one, and the Server forgets the first client. Only modern requests continue: they
-// do not depend on a handshake.
+// startLegacy remembers a client that has initialized. Some programs offer one stdio server to
+// many clients, one after the other. So a second initialize is answered like the first one, and
+// the Server forgets the first client. Only modern requests continue: they do not depend on a
+// handshake.
 func (s *Server) startLegacy(peer *Peer, rev Revision, said InitializeParams) {
 	if before, _ := peer.remembered(); before.Version != "" {
 		peer.replace(func(x *Exchange) bool { return x.Peer == nil || x.Request.Method == "initialize" }, errReplaced)
@@ -976,20 +973,18 @@ func (s *Server) noteReady(peer *Peer) {
 	}
 }
 
-// errReplaced is the error of the calls to a client that another one has
-// replaced.
+// errReplaced is the error of the calls to a client that another one has replaced.
 var errReplaced = fmt.Errorf("%w: another client has initialized", ErrClosed)
 
-// replace forgets the peer of a Conn that another program now uses. It cancels the
-// requests of the old peer, except those that stay, and frees their ids. All calls fail
-// with why, because the new peer has never seen them. When replace returns, nothing more
-// is sent for the cancelled requests.
+// replace forgets the peer of a Conn that another program now uses. It cancels the requests of
+// the old peer, except those that stay, and frees their ids. All calls fail with why, because
+// the new peer has never seen them. When replace returns, nothing more is sent for the
+// cancelled requests.
 func (p *Peer) replace(stays func(*Exchange) bool, why error) {
 	var ended []*served
 	p.mu.Lock()
-	// Both tables are changed in one step. A Call whose context ends now must
-	// find that it has failed already, or it would send the new peer a
-	// cancellation.
+	// Both tables are changed in one step. A Call whose context ends now must find that it has
+	// failed already, or it would send the new peer a cancellation.
 	for id, s := range p.serving {
 		if stays(s.exchange) {
 			continue
@@ -1039,25 +1034,24 @@ func (x *Exchange) rises(progress float64) bool {
 	return true
 }
 
-// Inputs returns the answers to the questions of the InputRequired that the
-// handler has returned before, by key. It returns nil at first.
+// Inputs returns the answers to the questions of the InputRequired that the handler has
+// returned before, by key. It returns nil at first.
 func (x *Exchange) Inputs() map[string]json.RawMessage { return x.facts().inputs }
 
 // Input reads the answer with this key, as Bind does, into answer, which points to an
-// ElicitResult, a SamplingResult or a RootsResult. It returns false if there is no such
-// answer yet, or if it does not fit. Then the handler must ask, or ask again.
+// ElicitResult, a SamplingResult or a RootsResult. It returns false if there is no such answer
+// yet, or if it does not fit. Then the handler must ask, or ask again.
 func (x *Exchange) Input(key string, answer any) bool {
 	text, ok := x.Inputs()[key]
 	return ok && Bind(text, answer) == nil
 }
 
-// State returns the State of the InputRequired that the handler has returned
-// before.
+// State returns the State of the InputRequired that the handler has returned before.
 func (x *Exchange) State() string { return x.facts().inputState }
 
-// Disconnect ends the HTTP response to the request, but not the request. The client fetches
-// the rest of the response after retry. So a long call needs no open connection. Only
-// 2025-11-25 has this: elsewhere Disconnect does nothing.
+// Disconnect ends the HTTP response to the request, but not the request. The client fetches the
+// rest of the response after retry. So a long call needs no open connection. Only 2025-11-25
+// has this: elsewhere Disconnect does nothing.
 func (x *Exchange) Disconnect(retry time.Duration) {
 	if disconnect := x.facts().disconnect; disconnect != nil && x.state != nil { // a notification has no response
 		disconnect(retry)
@@ -1067,15 +1061,14 @@ func (x *Exchange) Disconnect(retry time.Duration) {
 // logLevels are the severities of RFC 5424, the least first.
 var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// Log sends a log message about the request, if its level is wanted. A modern
-// request names a level, or gets no messages: 2026-07-28
-// server/utilities/logging, "MUST NOT emit notifications/message for a request
-// that does not include this field". A legacy client has set a level with
-// logging/setLevel; before that it gets messages from info upwards. Without
+// Log sends a log message about the request, if its level is wanted. A modern request names a
+// level, or gets no messages: 2026-07-28 server/utilities/logging, "MUST NOT emit
+// notifications/message for a request that does not include this field". A legacy client has
+// set a level with logging/setLevel; before that it gets messages from info upwards. Without
 // Server.OfferLogging no messages are sent.
 //
-// level is one of debug, info, notice, warning, error, critical, alert and
-// emergency. A message of any other level is dropped. data encodes to JSON.
+// level is one of debug, info, notice, warning, error, critical, alert and emergency. A message
+// of any other level is dropped. data encodes to JSON.
 func (x *Exchange) Log(ctx context.Context, level string, data any) error {
 	least := x.Meta().LogLevel
 	if least == nil {
@@ -1090,11 +1083,10 @@ func (x *Exchange) Log(ctx context.Context, level string, data any) error {
 	return x.Notify(ctx, "notifications/message", map[string]any{"level": level, "data": data})
 }
 
-// Require returns an error with CodeMissingCapability unless the client has
-// declared all of the capabilities, such as "sampling" or "elicitation.url". The
-// legacy era does not know that code. There the Server sends something else if a
-// handler returns the error: for tools/call a result with isError, for any other
-// method a CodeInternalError.
+// Require returns an error with CodeMissingCapability unless the client has declared all of the
+// capabilities, such as "sampling" or "elicitation.url". The legacy era does not know that
+// code. There the Server sends something else if a handler returns the error: for tools/call a
+// result with isError, for any other method a CodeInternalError.
 func (x *Exchange) Require(capabilities ...string) error {
 	missing := map[string]map[string]any{}
 	for _, path := range capabilities {
@@ -1117,9 +1109,8 @@ func (x *Exchange) Require(capabilities ...string) error {
 	return &Error{Code: CodeMissingCapability, Message: "The client lacks " + names, Data: data}
 }
 
-// hasCapability reports whether the client has declared a capability, or a part of
-// it. A capability elicitation without parts means form: 2026-07-28
-// client/elicitation#capabilities.
+// hasCapability reports whether the client has declared a capability, or a part of it. A
+// capability elicitation without parts means form: 2026-07-28 client/elicitation#capabilities.
 func (x *Exchange) hasCapability(name, part string) bool {
 	declared := member(x.Meta().ClientCapabilities, name)
 	switch {
@@ -1135,8 +1126,8 @@ func (x *Exchange) hasCapability(name, part string) bool {
 
 // ---- Log messages ----
 
-// OfferLogging declares logging: handlers may send messages with Exchange.Log, and a
-// legacy client may set their least level. Call it before the first request.
+// OfferLogging declares logging: handlers may send messages with Exchange.Log, and a legacy
+// client may set their least level. Call it before the first request.
 func (s *Server) OfferLogging() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -1174,10 +1165,10 @@ type Icon struct {
 	Sizes    []string `json:"sizes,omitempty"`
 }
 
-// Content is one part of the result of a tool, or of a message. Type says which
-// fields it has. TextContent, ImageContent, AudioContent, ResourceLink and
-// EmbeddedResource each return one. 2025-11-25 server/tools#tool-result; for
-// tool_use and tool_result client/sampling#sampling-with-tools.
+// Content is one part of the result of a tool, or of a message. Type says which fields it has.
+// TextContent, ImageContent, AudioContent, ResourceLink and EmbeddedResource each return one.
+// 2025-11-25 server/tools#tool-result; for tool_use and tool_result
+// client/sampling#sampling-with-tools.
 type Content struct {
 	Type string `json:"type"`           // text, image, audio, resource_link, resource, tool_use or tool_result
 	Text string `json:"text,omitempty"` // of a text
@@ -1194,8 +1185,8 @@ type Content struct {
 
 	Resource *ResourceContents `json:"resource,omitempty"` // of a resource, which is embedded
 
-	// Of a tool_use, in which a model calls a tool while it is sampled. Name is the
-	// name of the tool.
+	// Of a tool_use, in which a model calls a tool while it is sampled. Name is the name of the
+	// tool.
 	ID    string          `json:"id,omitempty"`
 	Input json.RawMessage `json:"input,omitempty"` // the arguments, an object
 
@@ -1209,8 +1200,8 @@ type Content struct {
 	Meta        json.RawMessage     `json:"_meta,omitempty"` // an object
 }
 
-// ContentAnnotations say for whom a content is, and how much it matters.
-// 2025-11-25 server/resources#annotations.
+// ContentAnnotations say for whom a content is, and how much it matters. 2025-11-25
+// server/resources#annotations.
 type ContentAnnotations struct {
 	Audience     []string `json:"audience,omitempty"`     // user, assistant, or both
 	Priority     *float64 `json:"priority,omitempty"`     // from 0 to 1; 1 means that the content is required
@@ -1225,14 +1216,13 @@ func ImageContent(data []byte, mimeType string) Content {
 	return Content{Type: "image", Data: data, MimeType: mimeType}
 }
 
-// AudioContent returns audio, such as that of the type audio/wav. 2024-11-05 does
-// not know it.
+// AudioContent returns audio, such as that of the type audio/wav. 2024-11-05 does not know it.
 func AudioContent(data []byte, mimeType string) Content {
 	return Content{Type: "audio", Data: data, MimeType: mimeType}
 }
 
-// ResourceLink returns a link to a resource, which the client may read. Only
-// revisions from 2025-06-18 on know it.
+// ResourceLink returns a link to a resource, which the client may read. Only revisions from
+// 2025-06-18 on know it.
 func ResourceLink(r Resource) Content {
 	return Content{Type: "resource_link", URI: r.URI, Name: r.Name, Title: r.Title, Description: r.Description,
 		MimeType: r.MimeType, Size: r.Size, Annotations: r.Annotations}
@@ -1243,8 +1233,8 @@ func EmbeddedResource(contents ResourceContents) Content {
 	return Content{Type: "resource", Resource: &contents}
 }
 
-// MarshalJSON returns the content as JSON. A member that the type needs is there even
-// if it is empty, such as the text of a text.
+// MarshalJSON returns the content as JSON. A member that the type needs is there even if it is
+// empty, such as the text of a text.
 func (c Content) MarshalJSON() ([]byte, error) { return c.append(nil) }
 
 // append appends the content as JSON. A text alone does without encoding/json, which would
@@ -1274,8 +1264,8 @@ func (c Content) append(b []byte) ([]byte, error) {
 	return append(b, '}'), err
 }
 
-// appendContents appends contents as an array. It does without encoding/json, which would
-// copy contents within contents again at each level.
+// appendContents appends contents as an array. It does without encoding/json, which would copy
+// contents within contents again at each level.
 func appendContents(b []byte, contents []Content) ([]byte, error) {
 	b = append(b, '[')
 	for i, c := range contents {
@@ -1300,8 +1290,8 @@ type ResourceContents struct {
 	Meta     json.RawMessage `json:"_meta,omitempty"`
 }
 
-// MarshalJSON returns the contents as JSON, with the member text or the member
-// blob, even if it is empty.
+// MarshalJSON returns the contents as JSON, with the member text or the member blob, even if it
+// is empty.
 func (c ResourceContents) MarshalJSON() ([]byte, error) {
 	type plain ResourceContents // without MarshalJSON
 	if c.Blob != nil {
@@ -1328,20 +1318,20 @@ type Tool struct {
 	Name        string `json:"name"`            // required: up to 128 letters, digits, _, - and .
 	Title       string `json:"title,omitempty"` // for users; shown from 2025-06-18 on
 	Description string `json:"description,omitempty"`
-	// InputSchema is the JSON Schema of the arguments, an object. nil: any object.
-	// It is for the client: the Server does not check arguments by it.
+	// InputSchema is the JSON Schema of the arguments, an object. nil: any object. It is for
+	// the client: the Server does not check arguments by it.
 	InputSchema json.RawMessage `json:"inputSchema"`
-	// OutputSchema is the JSON Schema of the StructuredContent of each result; nil:
-	// there is none. It is shown from 2025-06-18 on.
+	// OutputSchema is the JSON Schema of the StructuredContent of each result; nil: there is
+	// none. It is shown from 2025-06-18 on.
 	OutputSchema json.RawMessage  `json:"outputSchema,omitempty"`
 	Annotations  *ToolAnnotations `json:"annotations,omitempty"` // shown from 2025-03-26 on
 	Icons        []Icon           `json:"icons,omitempty"`       // shown from 2025-11-25 on
 	Meta         json.RawMessage  `json:"_meta,omitempty"`       // an object; shown from 2025-06-18 on
 }
 
-// ToolAnnotations tell a client how careful it must be. A client takes a tool
-// without them for one that may destroy something, and asks its user. All four are
-// sent, so set each of them. 2025-03-26 schema ToolAnnotations.
+// ToolAnnotations tell a client how careful it must be. A client takes a tool without them for
+// one that may destroy something, and asks its user. All four are sent, so set each of them.
+// 2025-03-26 schema ToolAnnotations.
 type ToolAnnotations struct {
 	ReadOnly    bool `json:"readOnlyHint"`    // changes nothing
 	Destructive bool `json:"destructiveHint"` // may destroy something
@@ -1349,40 +1339,35 @@ type ToolAnnotations struct {
 	OpenWorld   bool `json:"openWorldHint"`   // reaches something outside
 }
 
-// HeaderParam is an argument of a tool that modern clients repeat in the header of
-// a tools/call over HTTP, because the inputSchema of the tool marks it with
-// x-mcp-header.
+// HeaderParam is an argument of a tool that modern clients repeat in the header of a tools/call
+// over HTTP, because the inputSchema of the tool marks it with x-mcp-header.
 type HeaderParam struct {
 	Name string   // the field is Mcp-Param- and this name
 	Path []string // the names of the members that lead from arguments to the argument; at least one
 }
 
-// ListToolsResult is the result of tools/list. 2025-11-25
-// server/tools#listing-tools.
+// ListToolsResult is the result of tools/list. 2025-11-25 server/tools#listing-tools.
 type ListToolsResult struct {
 	NextCursor string      `json:"nextCursor,omitempty"` // for the params of the next tools/list; "": this is the last page
 	Tools      array[Tool] `json:"tools"`
 }
 
-// CallToolParams are the params of tools/call. 2025-11-25
-// server/tools#calling-tools.
+// CallToolParams are the params of tools/call. 2025-11-25 server/tools#calling-tools.
 type CallToolParams struct {
 	Name      string `json:"name,omitempty"`
 	Arguments any    `json:"arguments,omitempty"` // encodes to an object: JSON that is there already must be a json.RawMessage, as a []byte becomes Base64
-	// Meta encodes to an object. Client.Call adds to it what each request must say. In
-	// the modern era {"io.modelcontextprotocol/logLevel":"debug"} asks for log messages.
+	// Meta encodes to an object. Client.Call adds to it what each request must say. In the
+	// modern era {"io.modelcontextprotocol/logLevel":"debug"} asks for log messages.
 	Meta any `json:"_meta,omitempty"`
 }
 
 // ToolResult is the result of tools/call. 2025-11-25 server/tools#calling-tools.
 type ToolResult struct {
 	Content []Content `json:"content"`
-	// StructuredContent is an object that fits the OutputSchema of the tool. nil:
-	// there is none. A revision before 2025-06-18 does not know it, so Content should
-	// say the same.
+	// StructuredContent is an object that fits the OutputSchema of the tool. nil: there is
+	// none. A revision before 2025-06-18 does not know it, so Content should say the same.
 	StructuredContent json.RawMessage `json:"structuredContent,omitempty"`
-	// IsError means that the tool has run and failed. Content says why, for the
-	// model.
+	// IsError means that the tool has run and failed. Content says why, for the model.
 	IsError bool `json:"isError,omitempty"`
 	Meta    any  `json:"_meta,omitempty"` // encodes to an object
 }
@@ -1392,8 +1377,7 @@ func ToolError(format string, args ...any) ToolResult {
 	return ToolResult{Content: []Content{TextContent(fmt.Sprintf(format, args...))}, IsError: true}
 }
 
-// Text returns the texts in Content, one after the other, with a newline between
-// them.
+// Text returns the texts in Content, one after the other, with a newline between them.
 func (r ToolResult) Text() string {
 	var texts []string
 	for _, c := range r.Content {
@@ -1443,8 +1427,7 @@ func (r ToolResult) encode() (encoded, error) {
 	return o.encode(), nil
 }
 
-// Resource is a resource as resources/list shows it. 2025-11-25
-// server/resources#resource.
+// Resource is a resource as resources/list shows it. 2025-11-25 server/resources#resource.
 type Resource struct {
 	URI         string              `json:"uri"`             // required
 	Name        string              `json:"name"`            // required
@@ -1471,13 +1454,12 @@ type ResourceTemplate struct {
 }
 
 // ReadFunc reads a resource. It returns a string, which is the text of the resource, a
-// ResourceContents, whose URI may be left out, a []ResourceContents, a
-// ReadResourceResult or an InputRequired. If there is no such resource, it returns
-// ResourceNotFound(uri).
+// ResourceContents, whose URI may be left out, a []ResourceContents, a ReadResourceResult or an
+// InputRequired. If there is no such resource, it returns ResourceNotFound(uri).
 type ReadFunc func(ctx context.Context, x *Exchange, uri string) (contents any, err error)
 
-// ResourceNotFound returns the error of resources/read for a URI that nothing has.
-// Its code depends on the revision: the Server sees to that.
+// ResourceNotFound returns the error of resources/read for a URI that nothing has. Its code
+// depends on the revision: the Server sees to that.
 func ResourceNotFound(uri string) *Error {
 	data, _ := marshal(ResourceParams{fmt.Sprintf("%.500s", uri)})
 	return &Error{Code: CodeResourceNotFound, Message: "Resource not found", Data: data}
@@ -1490,8 +1472,8 @@ type ListResourcesResult struct {
 	Resources  array[Resource] `json:"resources"`
 }
 
-// ListResourceTemplatesResult is the result of resources/templates/list.
-// 2025-11-25 server/resources#resource-templates.
+// ListResourceTemplatesResult is the result of resources/templates/list. 2025-11-25
+// server/resources#resource-templates.
 type ListResourceTemplatesResult struct {
 	NextCursor        string                  `json:"nextCursor,omitempty"`
 	ResourceTemplates array[ResourceTemplate] `json:"resourceTemplates"`
@@ -1521,8 +1503,7 @@ type PromptArgument struct {
 	Required    bool   `json:"required"`
 }
 
-// PromptResult is the result of prompts/get. 2025-11-25
-// server/prompts#getting-a-prompt.
+// PromptResult is the result of prompts/get. 2025-11-25 server/prompts#getting-a-prompt.
 type PromptResult struct {
 	Description string               `json:"description,omitempty"`
 	Messages    array[PromptMessage] `json:"messages"`
@@ -1535,26 +1516,24 @@ type PromptMessage struct {
 }
 
 // PromptFunc returns a prompt with its arguments filled in, as a PromptResult, an
-// InputRequired, or a string, which is one message of the user. All required
-// arguments are there.
+// InputRequired, or a string, which is one message of the user. All required arguments are
+// there.
 type PromptFunc func(ctx context.Context, x *Exchange, arguments map[string]string) (prompt any, err error)
 
-// ListPromptsResult is the result of prompts/list. 2025-11-25
-// server/prompts#listing-prompts.
+// ListPromptsResult is the result of prompts/list. 2025-11-25 server/prompts#listing-prompts.
 type ListPromptsResult struct {
 	NextCursor string        `json:"nextCursor,omitempty"`
 	Prompts    array[Prompt] `json:"prompts"`
 }
 
-// GetPromptParams are the params of prompts/get. 2025-11-25
-// server/prompts#getting-a-prompt.
+// GetPromptParams are the params of prompts/get. 2025-11-25 server/prompts#getting-a-prompt.
 type GetPromptParams struct {
 	Name      string            `json:"name,omitempty"`
 	Arguments map[string]string `json:"arguments,omitempty"`
 }
 
-// array is a slice that is [] in JSON if it has no elements. Without it nil would be
-// null, which the schemas of MCP do not allow.
+// array is a slice that is [] in JSON if it has no elements. Without it nil would be null,
+// which the schemas of MCP do not allow.
 type array[T any] []T
 
 // MarshalJSON returns the elements as a JSON array.
@@ -1567,18 +1546,18 @@ func (a array[T]) MarshalJSON() ([]byte, error) {
 
 // ---- What a Server offers: tools, resources and prompts ----
 //
-// They are added before the first request, or while requests are served. With
-// AnnounceChanges, a change of a list is announced. The first one of a kind adds the methods
-// of the kind. It also declares the capability, unless a request has come already.
+// They are added before the first request, or while requests are served. With AnnounceChanges,
+// a change of a list is announced. The first one of a kind adds the methods of the kind. It
+// also declares the capability, unless a request has come already.
 //
 // Server.Methods goes before them: if it has tools/list, for instance, clients get what that
 // returns.
 
-// AddTool adds a tool, in place of another one of the same name. run is called
-// for each tools/call of it, with the arguments in a struct of the type A, as Bind
-// stores them: a field without omitempty is required. Make an optional field a
-// pointer if its zero value means something else than a missing argument. If A is
-// json.RawMessage, run gets the arguments as they came.
+// AddTool adds a tool, in place of another one of the same name. run is called for each
+// tools/call of it, with the arguments in a struct of the type A, as Bind stores them: a field
+// without omitempty is required. Make an optional field a pointer if its zero value means
+// something else than a missing argument. If A is json.RawMessage, run gets the arguments as
+// they came.
 //
 // What run returns, and what the client gets:
 //
@@ -1601,11 +1580,11 @@ func (a array[T]) MarshalJSON() ([]byte, error) {
 // among those from which a model can correct itself. If arguments is not an object, the answer
 // is CodeInvalidParams.
 //
-// Legacy clients get the InputSchema without x-mcp-header, because some refuse a keyword
-// that they do not know.
+// Legacy clients get the InputSchema without x-mcp-header, because some refuse a keyword that
+// they do not know.
 //
-// AddTool panics if the tool has no name, if the name is not UTF-8, if a schema is not
-// JSON, if the InputSchema lacks "type":"object", or if A is no type for Bind.
+// AddTool panics if the tool has no name, if the name is not UTF-8, if a schema is not JSON, if
+// the InputSchema lacks "type":"object", or if A is no type for Bind.
 func AddTool[A any](s *Server, tool Tool, run func(ctx context.Context, x *Exchange, arguments A) (result any, err error)) {
 	if _, isRaw := any(*new(A)).(json.RawMessage); !isRaw {
 		_ = Bind(nil, new(A)) // panics if A is no type for it
@@ -1653,8 +1632,8 @@ func (s *Server) addTool(tool Tool, run func(context.Context, *Exchange, json.Ra
 		tool.InputSchema = json.RawMessage(`{"type":"object"}`)
 	}
 	tool.InputSchema = bytes.TrimSpace(tool.InputSchema)
-	// 2025-11-25 schema Tool: the type of an inputSchema is "object". Clients that check
-	// it would refuse the whole list.
+	// 2025-11-25 schema Tool: the type of an inputSchema is "object". Clients that check it
+	// would refuse the whole list.
 	if string(member(tool.InputSchema, "type")) != `"object"` {
 		panic(fmt.Sprintf(`the InputSchema of the tool %q lacks "type":"object"`, tool.Name))
 	}
@@ -1734,33 +1713,31 @@ func toolResult(x *Exchange, result any) (any, error) {
 	return encoded(raw), err
 }
 
-// AddResource adds a resource, in place of another one with the same URI. Publish
-// announces when what it holds has changed. AddResource panics if the resource has no
-// URI or no name, or if one of them is not UTF-8. In a URI, anything but ASCII is written as
-// in %C3%A9: some clients refuse a list with anything else.
+// AddResource adds a resource, in place of another one with the same URI. Publish announces
+// when what it holds has changed. AddResource panics if the resource has no URI or no name, or
+// if one of them is not UTF-8. In a URI, anything but ASCII is written as in %C3%A9: some
+// clients refuse a list with anything else.
 func (s *Server) AddResource(r Resource, read ReadFunc) {
 	shown := mustMarshal(r)
 	offer(s, &s.resources, "resources", entry[ReadFunc]{r.URI, r.Name, reader(read, r.MimeType), shown, shown}, map[string]HandlerFunc{
 		"resources/list": listHandler(s, &s.resources, "resources/list"), "resources/read": s.readResource})
 }
 
-// RemoveResource removes a resource. If there is none with that URI, it does
-// nothing.
+// RemoveResource removes a resource. If there is none with that URI, it does nothing.
 func (s *Server) RemoveResource(uri string) { withdraw(s, &s.resources, "resources", uri) }
 
-// AddResourceTemplate adds a template, in place of an equal one. read is called for
-// each URI that begins as the template does, up to its first {, and that is no
-// Resource. It reads the rest of the URI by itself. Of several templates the one with
-// the longest beginning is taken. AddResourceTemplate panics if the template has no
-// URITemplate or no name, or if one of them is not UTF-8.
+// AddResourceTemplate adds a template, in place of an equal one. read is called for each URI
+// that begins as the template does, up to its first {, and that is no Resource. It reads the
+// rest of the URI by itself. Of several templates the one with the longest beginning is taken.
+// AddResourceTemplate panics if the template has no URITemplate or no name, or if one of them
+// is not UTF-8.
 func (s *Server) AddResourceTemplate(t ResourceTemplate, read ReadFunc) {
 	shown := mustMarshal(t)
 	offer(s, &s.templates, "resources", entry[ReadFunc]{t.URITemplate, t.Name, reader(read, t.MimeType), shown, shown}, map[string]HandlerFunc{
 		"resources/templates/list": listHandler(s, &s.templates, "resources/templates/list"), "resources/read": s.readResource})
 }
 
-// RemoveResourceTemplate removes a template. If there is none with that text, it does
-// nothing.
+// RemoveResourceTemplate removes a template. If there is none with that text, it does nothing.
 func (s *Server) RemoveResourceTemplate(uriTemplate string) {
 	withdraw(s, &s.templates, "resources", uriTemplate)
 }
@@ -1822,8 +1799,8 @@ func reader(read ReadFunc, mimeType string) ReadFunc {
 // requestedPrompt fills in a prompt for the arguments of a prompts/get.
 type requestedPrompt func(ctx context.Context, x *Exchange, arguments map[string]string) (any, error)
 
-// AddPrompt adds a prompt, in place of another one of the same name. It panics if the
-// prompt has no name, or if the name is not UTF-8.
+// AddPrompt adds a prompt, in place of another one of the same name. It panics if the prompt
+// has no name, or if the name is not UTF-8.
 func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
 	use := func(ctx context.Context, x *Exchange, arguments map[string]string) (any, error) {
 		for _, a := range p.Arguments {
@@ -1913,8 +1890,8 @@ func offer[T any](s *Server, c *catalog[T], capability string, e entry[T], metho
 	if e.key == "" || e.name == "" {
 		panic("an entry of " + capability + " has no name, or no URI")
 	}
-	// In JSON, all bytes that are not UTF-8 become the same character. No client could
-	// ask for the entry, and a cursor that names it would lead nowhere.
+	// In JSON, all bytes that are not UTF-8 become the same character. No client could ask for
+	// the entry, and a cursor that names it would lead nowhere.
 	if !utf8.ValidString(e.key) || !utf8.ValidString(e.name) {
 		panic(fmt.Sprintf("the name or the URI of an entry of %s is not UTF-8: %q, %q", capability, e.name, e.key))
 	}
@@ -1953,9 +1930,9 @@ func (s *Server) publish(method string, params any) {
 
 const pageSize = 50 // entries of a list at once
 
-// listHandler returns the handler of a list. It answers with one page, and with a cursor for the
-// next page if there is one. A cursor holds the last key of the page before it, so it
-// still fits when entries come and go. 2025-11-25 server/utilities/pagination.
+// listHandler returns the handler of a list. It answers with one page, and with a cursor for
+// the next page if there is one. A cursor holds the last key of the page before it, so it still
+// fits when entries come and go. 2025-11-25 server/utilities/pagination.
 func listHandler[T any](s *Server, c *catalog[T], method string) HandlerFunc {
 	return func(_ context.Context, x *Exchange) (any, error) {
 		const mark = "after " // and the key follows
@@ -2009,8 +1986,8 @@ func pageOf[T any](s *Server, c *catalog[T], after string) (page []entry[T], isL
 	return page, to == len(keys)
 }
 
-// withoutUnknown returns an object without the members that the revision does not know. kind says
-// what it is: an entry of "tools", "resources" or "prompts".
+// withoutUnknown returns an object without the members that the revision does not know. kind
+// says what it is: an entry of "tools", "resources" or "prompts".
 func (rev Revision) withoutUnknown(kind string, object json.RawMessage) json.RawMessage {
 	var unknown []string
 	if !rev.Icons {
@@ -2047,16 +2024,15 @@ func (rev Revision) withoutUnknown(kind string, object json.RawMessage) json.Raw
 
 // ---- Questions of a server ----
 
-// InputRequest is one question: elicitation/create, sampling/createMessage or
-// roots/list, and its params.
+// InputRequest is one question: elicitation/create, sampling/createMessage or roots/list, and
+// its params.
 type InputRequest struct {
 	Method string `json:"method"`
 	Params any    `json:"params,omitempty"`
 }
 
-// ElicitParams are the params of elicitation/create, a question to the user: a form
-// to fill in, or a page to visit. 2025-11-25
-// client/elicitation#elicitation-requests.
+// ElicitParams are the params of elicitation/create, a question to the user: a form to fill in,
+// or a page to visit. 2025-11-25 client/elicitation#elicitation-requests.
 type ElicitParams struct {
 	Mode            string          `json:"mode,omitempty"` // form or url; "": form
 	Message         string          `json:"message,omitempty"`
@@ -2072,8 +2048,8 @@ type ElicitResult struct {
 	Content json.RawMessage `json:"content,omitempty"` // an object for Bind, if a form was accepted
 }
 
-// SamplingParams are the params of sampling/createMessage, a request to the client's
-// model. 2025-11-25 client/sampling#creating-messages.
+// SamplingParams are the params of sampling/createMessage, a request to the client's model.
+// 2025-11-25 client/sampling#creating-messages.
 type SamplingParams struct {
 	Messages         array[SamplingMessage] `json:"messages"`
 	MaxTokens        int                    `json:"maxTokens"`
@@ -2102,8 +2078,8 @@ type SamplingResult struct {
 	StopReason string   `json:"stopReason,omitempty"` // such as endTurn or maxTokens
 }
 
-// Contents is what a message to a model holds. On the wire one Content stands alone,
-// and several form an array.
+// Contents is what a message to a model holds. On the wire one Content stands alone, and
+// several form an array.
 type Contents []Content
 
 // MarshalJSON returns one Content, or an array.
@@ -2134,16 +2110,16 @@ type Root struct {
 	Name string `json:"name,omitempty"`
 }
 
-// InputRequiredResult is the result that a modern client gets for an
-// InputRequired. 2026-07-28 basic/patterns/mrtr.
+// InputRequiredResult is the result that a modern client gets for an InputRequired. 2026-07-28
+// basic/patterns/mrtr.
 type InputRequiredResult struct {
 	ResultType    json.RawMessage `json:"resultType,omitempty"`    // "input_required"
 	InputRequests json.RawMessage `json:"inputRequests,omitempty"` // an object: each InputRequest by its key
 	RequestState  json.RawMessage `json:"requestState,omitempty"`  // the client returns it unchanged
 }
 
-// RetryParams are what a modern client adds to the params of a call that it
-// makes again with the answers. 2026-07-28 basic/patterns/mrtr.
+// RetryParams are what a modern client adds to the params of a call that it makes again with
+// the answers. 2026-07-28 basic/patterns/mrtr.
 type RetryParams struct {
 	InputResponses json.RawMessage `json:"inputResponses,omitempty"` // an object of objects, by key
 	RequestState   *string         `json:"requestState,omitempty"`   // as it was in the result
@@ -2160,10 +2136,9 @@ const (
 // basic/patterns/mrtr#supported-requests.
 var methodsThatMayAsk = []string{"tools/call", "prompts/get", "resources/read"}
 
-// result makes the result for a modern client. 2026-07-28
-// basic/patterns/mrtr: "Servers MUST NOT send an inputRequests that the client
-// has not declared support for"; a request of another method than those of
-// methodsThatMayAsk must not be answered like this.
+// result makes the result for a modern client. 2026-07-28 basic/patterns/mrtr: "Servers MUST
+// NOT send an inputRequests that the client has not declared support for"; a request of another
+// method than those of methodsThatMayAsk must not be answered like this.
 func (need InputRequired) result(s *Server, x *Exchange) (any, error) {
 	if !slices.Contains(methodsThatMayAsk, x.Request.Method) {
 		return nil, fmt.Errorf("%s must not ask", x.Request.Method)
@@ -2183,8 +2158,8 @@ func (need InputRequired) result(s *Server, x *Exchange) (any, error) {
 	return result.encode(), nil
 }
 
-// check returns an error unless the client can be asked all the questions. A State
-// without questions is not a mistake: the client calls again at once.
+// check returns an error unless the client can be asked all the questions. A State without
+// questions is not a mistake: the client calls again at once.
 func (need InputRequired) check(x *Exchange) error {
 	if len(need.Requests) == 0 && need.State == "" {
 		return errors.New("no question was asked")
@@ -2213,8 +2188,8 @@ func (need InputRequired) check(x *Exchange) error {
 	return x.Require(needed...)
 }
 
-// askLegacy sends the questions to a legacy client as requests, one after the other,
-// in the order of their keys, and stores the answers.
+// askLegacy sends the questions to a legacy client as requests, one after the other, in the
+// order of their keys, and stores the answers.
 func (need InputRequired) askLegacy(ctx context.Context, x *Exchange) error {
 	if x.facts().rounds > maxRounds {
 		return errors.New("too many questions")
@@ -2222,8 +2197,7 @@ func (need InputRequired) askLegacy(ctx context.Context, x *Exchange) error {
 	if err := need.check(x); err != nil {
 		return err
 	}
-	// 2025-11-25 basic/lifecycle: no requests "before receiving the initialized
-	// notification"
+	// 2025-11-25 basic/lifecycle: no requests "before receiving the initialized notification"
 	if x.Peer != nil && !x.Peer.mcp().isReady() {
 		return errors.New("the client has not sent notifications/initialized")
 	}
@@ -2244,9 +2218,9 @@ func (need InputRequired) askLegacy(ctx context.Context, x *Exchange) error {
 	return nil
 }
 
-// askFailed tells a legacy client why its call has failed. For a tool that is a
-// result, so that the model sees it. The end of the request, or of the conversation,
-// is an error: the model cannot do anything about it.
+// askFailed tells a legacy client why its call has failed. For a tool that is a result, so that
+// the model sees it. The end of the request, or of the conversation, is an error: the model
+// cannot do anything about it.
 func askFailed(ctx context.Context, x *Exchange, err error) (any, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -2264,8 +2238,8 @@ func askFailed(ctx context.Context, x *Exchange, err error) (any, error) {
 }
 
 // readAnswers reads the RetryParams of a modern call. It stores what Exchange.Inputs and
-// Exchange.State return. A requestState that is not ours is refused, whatever the handler
-// does with it.
+// Exchange.State return. A requestState that is not ours is refused, whatever the handler does
+// with it.
 func (s *Server) readAnswers(x *Exchange) error {
 	var p RetryParams
 	if err := x.Bind(&p); err != nil {
@@ -2312,21 +2286,19 @@ func uniqueMembers(name string, object json.RawMessage) (map[string]json.RawMess
 
 // ---- Subscriptions ----
 
-// ResourceParams are the params of resources/subscribe, resources/unsubscribe
-// and notifications/resources/updated. 2025-11-25
-// server/resources#subscriptions.
+// ResourceParams are the params of resources/subscribe, resources/unsubscribe and
+// notifications/resources/updated. 2025-11-25 server/resources#subscriptions.
 type ResourceParams struct {
 	URI string `json:"uri"`
 }
 
-// ListenParams are the params of subscriptions/listen. 2026-07-28
-// basic/patterns/subscriptions.
+// ListenParams are the params of subscriptions/listen. 2026-07-28 basic/patterns/subscriptions.
 type ListenParams struct {
 	Notifications ListenFilter `json:"notifications"`
 }
 
-// ListenFilter says which changes a client wants to be told of, or is going to
-// be told of. 2026-07-28 basic/patterns/subscriptions.
+// ListenFilter says which changes a client wants to be told of, or is going to be told of.
+// 2026-07-28 basic/patterns/subscriptions.
 type ListenFilter struct {
 	PromptsListChanged    bool     `json:"promptsListChanged,omitempty"`
 	ResourceSubscriptions []string `json:"resourceSubscriptions,omitempty"` // URIs
@@ -2344,10 +2316,9 @@ type announcer interface {
 	leave(peer *Peer) // another client has initialized in its place
 }
 
-// AnnounceChanges lets clients hear of changes: of the lists of tools, resources and
-// prompts, which are then declared with listChanged, and of the resources that they
-// subscribe to, if Capabilities name resources with subscribe. Call it before the first
-// request.
+// AnnounceChanges lets clients hear of changes: of the lists of tools, resources and prompts,
+// which are then declared with listChanged, and of the resources that they subscribe to, if
+// Capabilities name resources with subscribe. Call it before the first request.
 func (s *Server) AnnounceChanges() {
 	c := &changes{server: s, legacy: map[*Peer]*subscriber{}, listeners: map[*subscriber]bool{}}
 	s.mu.Lock()
@@ -2358,15 +2329,14 @@ func (s *Server) AnnounceChanges() {
 	s.enter("resources/unsubscribe", c.subscribe)
 }
 
-// Publish announces a change, such as notifications/tools/list_changed, to every
-// legacy client that has initialized, and to the modern requests
-// subscriptions/listen that name it. notifications/resources/updated goes to
-// those who have subscribed to its uri. Without AnnounceChanges, Publish does nothing.
+// Publish announces a change, such as notifications/tools/list_changed, to every legacy client
+// that has initialized, and to the modern requests subscriptions/listen that name it.
+// notifications/resources/updated goes to those who have subscribed to its uri. Without
+// AnnounceChanges, Publish does nothing.
 //
-// Publish never waits. Of several changes of one list or resource, a client that
-// reads slowly gets the last. A change that Capabilities do not offer is not
-// announced, nor is any other notification. params may be nil; if they do not encode
-// to an object, nothing is sent.
+// Publish never waits. Of several changes of one list or resource, a client that reads slowly
+// gets the last. A change that Capabilities do not offer is not announced, nor is any other
+// notification. params may be nil; if they do not encode to an object, nothing is sent.
 func (s *Server) Publish(method string, params any) { s.publish(method, params) }
 
 // changes tells subscribers what has changed. A subscriber is a legacy client that has
@@ -2401,8 +2371,8 @@ const methodUpdated = "notifications/resources/updated"
 func (c *changes) publish(method string, params any) {
 	m, err := NewRequest(ID{}, method, params)
 	kind, isList := strings.CutSuffix(strings.TrimPrefix(method, "notifications/"), "/list_changed")
-	// 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were
-	// successfully negotiated"
+	// 2025-11-25 basic/lifecycle#operation: "Only use capabilities that were successfully
+	// negotiated"
 	if err != nil || !isList && method != methodUpdated || isList && !c.server.declaresTrue(kind, "listChanged") {
 		return
 	}
@@ -2428,8 +2398,8 @@ func (c *changes) publish(method string, params any) {
 	}
 }
 
-// add puts a change into the queue if the subscriber wants it. A notification of the same
-// list or resource that still waits is replaced. add reports whether the subscriber wants it.
+// add puts a change into the queue if the subscriber wants it. A notification of the same list
+// or resource that still waits is replaced. add reports whether the subscriber wants it.
 func (sub *subscriber) add(next change, m *Message) bool {
 	before, wanted := sub.wants[next]
 	if !wanted && (!sub.lists || next.method == methodUpdated) {
@@ -2475,8 +2445,8 @@ func (c *changes) join(peer *Peer) {
 	}
 }
 
-// subscriberOf returns the subscriber for a legacy client. If there is none yet, it is
-// added until the Peer ends; nil: that has ended. The caller holds mu.
+// subscriberOf returns the subscriber for a legacy client. If there is none yet, it is added
+// until the Peer ends; nil: that has ended. The caller holds mu.
 func (c *changes) subscriberOf(peer *Peer) *subscriber {
 	sub := c.legacy[peer]
 	if sub == nil {
@@ -2540,9 +2510,9 @@ func (c *changes) subscribe(_ context.Context, x *Exchange) (any, error) {
 
 var errListeners = &Error{Code: CodeInternalError, Message: "Too many subscriptions"}
 
-// listen answers subscriptions/listen. It sends an acknowledgement, and then the
-// changes that were asked for, each with the id of the request, until the client
-// cancels or the server shuts down. 2026-07-28 basic/patterns/subscriptions.
+// listen answers subscriptions/listen. It sends an acknowledgement, and then the changes that
+// were asked for, each with the id of the request, until the client cancels or the server shuts
+// down. 2026-07-28 basic/patterns/subscriptions.
 func (c *changes) listen(ctx context.Context, x *Exchange) (any, error) {
 	if !x.Revision().Modern {
 		return nil, MethodNotFound(x.Request.Method)
@@ -2570,10 +2540,9 @@ func (c *changes) listen(ctx context.Context, x *Exchange) (any, error) {
 	if err == nil {
 		err = c.sendUntilEnd(ctx, x, sub)
 	}
-	// 2026-07-28 basic/patterns/cancellation: the server "MUST send
-	// notifications/cancelled" when it tears a subscription down. It follows the
-	// result. A client that gets it first may take that for an abrupt end, and
-	// the result for an answer to nothing.
+	// 2026-07-28 basic/patterns/cancellation: the server "MUST send notifications/cancelled"
+	// when it tears a subscription down. It follows the result. A client that gets it first may
+	// take that for an abrupt end, and the result for an answer to nothing.
 	if x.owner.conn != nil { // over HTTP the end of the response says it
 		params := map[string]any{"_meta": id, "requestId": id[metaSubscription]}
 		x.state.trailer, _ = NewRequest(ID{}, "notifications/cancelled", params)
@@ -2581,8 +2550,8 @@ func (c *changes) listen(ctx context.Context, x *Exchange) (any, error) {
 	return map[string]any{"_meta": id}, err
 }
 
-// sendUntilEnd sends changes until the server shuts down, also those that were published
-// just before. It returns an error if the request ends, or if a change cannot be sent.
+// sendUntilEnd sends changes until the server shuts down, also those that were published just
+// before. It returns an error if the request ends, or if a change cannot be sent.
 func (c *changes) sendUntilEnd(ctx context.Context, x *Exchange, sub *subscriber) error {
 	for ending := false; !ending; {
 		select {
@@ -2606,8 +2575,7 @@ func (c *changes) sendUntilEnd(ctx context.Context, x *Exchange, sub *subscriber
 	return nil
 }
 
-// newListener returns the part of a filter that the server offers, and the subscriber
-// for it.
+// newListener returns the part of a filter that the server offers, and the subscriber for it.
 func (c *changes) newListener(asked ListenFilter) (agreed ListenFilter, sub *subscriber) {
 	sub = &subscriber{wants: map[change]*Message{}, wake: make(chan struct{}, 1)}
 	list := func(name string, isAsked bool) bool {
@@ -2660,8 +2628,8 @@ func (c *changes) removeListener(sub *subscriber) {
 //	          start                  the Conn, and the Peer that reads it
 //	          discover, initialize   the steps
 //
-// What happens when the connection is lost while five calls wait, and then a sixth
-// call is made:
+// What happens when the connection is lost while five calls wait, and then a sixth call is
+// made:
 //
 //	reader of the Conn  Read fails. The reader ends the Peer, and the five calls get ErrClosed
 //	the five calls      return ErrClosed, because the server may have acted on them
@@ -2677,10 +2645,9 @@ const (
 	maxPages = 1000 // of a list that a Client reads by itself
 )
 
-// Client talks to one server, whatever its revision: it finds out which one the
-// server speaks, and keeps to that. Set the fields before Connect. After that,
-// any number of goroutines may use the Client. A call takes as long as its
-// context allows.
+// Client talks to one server, whatever its revision: it finds out which one the server speaks,
+// and keeps to that. Set the fields before Connect. After that, any number of goroutines may
+// use the Client. A call takes as long as its context allows.
 //
 // What the error of a call means:
 //
@@ -2693,33 +2660,32 @@ const (
 //	the error of the call's context      the caller has given up                        if doing it twice does no harm
 //	any other                            the server may have done it, or not            if doing it twice does no harm
 //
-// The last line includes ErrClosed, ErrInterrupted, ErrSessionEnded, any other
-// *HTTPError, and errors of net/http.
+// The last line includes ErrClosed, ErrInterrupted, ErrSessionEnded, any other *HTTPError, and
+// errors of net/http.
 type Client struct {
-	// Info is what servers are told about this client. Name and Version are required:
-	// Connect fails without them.
+	// Info is what servers are told about this client. Name and Version are required: Connect
+	// fails without them.
 	Info Implementation
-	// Capabilities are told to servers: what the Client can be asked. If they do not
-	// name elicitation, sampling or roots, and Handlers has a handler for its question,
-	// it is declared as {}. Connect fails if Capabilities cannot be encoded.
+	// Capabilities are told to servers: what the Client can be asked. If they do not name
+	// elicitation, sampling or roots, and Handlers has a handler for its question, it is
+	// declared as {}. Connect fails if Capabilities cannot be encoded.
 	Capabilities map[string]any
-	// Handlers holds the handlers of questions and of notifications by method, in
-	// either era, such as "elicitation/create" and
-	// "notifications/tools/list_changed". While the handler of a notification runs,
-	// nothing is read. So it must not Call or Listen: no response would come. It
-	// starts a goroutine for that.
+	// Handlers holds the handlers of questions and of notifications by method, in either era,
+	// such as "elicitation/create" and "notifications/tools/list_changed". While the handler of
+	// a notification runs, nothing is read. So it must not Call or Listen: no response would
+	// come. It starts a goroutine for that.
 	Handlers map[string]HandlerFunc
 	// Handler gets all that Handlers does not name. nil: questions are answered with
 	// CodeMethodNotFound, and notifications are dropped.
 	Handler  Handler
 	Versions []string // to speak, newest first; empty: all
-	// ProbeTimeout is how long a server may leave server/discover unanswered
-	// before it counts as legacy. A login that an http.RoundTripper makes meanwhile
-	// counts against it, too. 0: five seconds.
+	// ProbeTimeout is how long a server may leave server/discover unanswered before it counts
+	// as legacy. A login that an http.RoundTripper makes meanwhile counts against it, too. 0:
+	// five seconds.
 	ProbeTimeout time.Duration
-	// ConnectTimeout is how long an attempt to connect may take, the start of a
-	// command included. A login that an http.RoundTripper makes meanwhile counts
-	// against it, too. 0: 30 seconds.
+	// ConnectTimeout is how long an attempt to connect may take, the start of a command
+	// included. A login that an http.RoundTripper makes meanwhile counts against it, too. 0: 30
+	// seconds.
 	ConnectTimeout time.Duration
 	Log            *slog.Logger // nil: silent
 
@@ -2736,16 +2702,16 @@ type Client struct {
 	running  sync.WaitGroup                  // goroutines that make or close a connection; they are started while mu is held, and not after Close
 }
 
-// attempt is an attempt to make a connection. It runs in the background, not on
-// the context of a call: a call with a short deadline must not stop the attempt for
-// which others wait. All calls that need a connection wait for the same attempt.
+// attempt is an attempt to make a connection. It runs in the background, not on the context of
+// a call: a call with a short deadline must not stop the attempt for which others wait. All
+// calls that need a connection wait for the same attempt.
 type attempt struct {
 	done chan struct{} // closed when err is set, or Client.current
 	err  error
 }
 
-// connection is what a Client knows about the server at the other end of a Conn. A
-// Client has at most one connection that new calls use, and one attempt to make it:
+// connection is what a Client knows about the server at the other end of a Conn. A Client has
+// at most one connection that new calls use, and one attempt to make it:
 //
 //	                 a call                    it succeeds
 //	no connection ----------> attempt ------------------------> connection
@@ -2754,8 +2720,8 @@ type attempt struct {
 //	      +----------------------+                                 | or it does not fit the server
 //	      +--------------------------------------------------------+ any more: it is retired
 //
-// A retired connection is closed when the calls that use it are done. In this part
-// of the file, conn is a connection. The Conn below it is called transport.
+// A retired connection is closed when the calls that use it are done. In this part of the file,
+// conn is a connection. The Conn below it is called transport.
 type connection struct {
 	peer     *Peer
 	dialer   int      // its index in Client.dials
@@ -2765,8 +2731,8 @@ type connection struct {
 
 	marks ToolMarks // of the modern era
 
-	// changes ends when the server can send us no more notifications of changes.
-	// Its cause is the reason. Listen waits for it in the legacy era.
+	// changes ends when the server can send us no more notifications of changes. Its cause is
+	// the reason. Listen waits for it in the legacy era.
 	changes    context.Context
 	endChanges context.CancelCauseFunc
 
@@ -2787,15 +2753,15 @@ type ServerInfo struct {
 	Versions     []string        // that it offers, as server/discover says; nil: unknown
 }
 
-// Connect opens a Conn and finds out how to talk over it: with server/discover,
-// and then with initialize. If what answers is not a server that speaks over such a
-// Conn, the next Dialer is tried: for a URL, an HTTPDialer and then an SSEDialer. Connect is
-// called once. If it fails, the Client is still of use: the next call tries to
-// connect in the same way, unless Close was called.
+// Connect opens a Conn and finds out how to talk over it: with server/discover, and then with
+// initialize. If what answers is not a server that speaks over such a Conn, the next Dialer is
+// tried: for a URL, an HTTPDialer and then an SSEDialer. Connect is called once. If it fails,
+// the Client is still of use: the next call tries to connect in the same way, unless Close was
+// called.
 //
-// When the connection is lost later, or does not fit the server any more, the
-// next call connects again. A call that no server has acted on is then sent on
-// the new connection. Any other call fails, and is never sent twice.
+// When the connection is lost later, or does not fit the server any more, the next call
+// connects again. A call that no server has acted on is then sent on the new connection. Any
+// other call fails, and is never sent twice.
 func (c *Client) Connect(ctx context.Context, dials ...Dialer) error {
 	c.mu.Lock()
 	c.dials = dials
@@ -2807,8 +2773,8 @@ func (c *Client) Connect(ctx context.Context, dials ...Dialer) error {
 	return c.withConnection(ctx, func(*connection) error { return nil })
 }
 
-// Server returns what the server has said about itself when we connected. Before
-// that it returns the zero ServerInfo.
+// Server returns what the server has said about itself when we connected. Before that it
+// returns the zero ServerInfo.
 func (c *Client) Server() ServerInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -2818,9 +2784,9 @@ func (c *Client) Server() ServerInfo {
 	return c.last.server
 }
 
-// Close hangs up. Waiting calls, and an attempt to connect, fail with ErrClosed.
-// A session is ended with DELETE, for which Close waits 0.7 seconds at most. Close
-// may be called more than once, but not by Handler.
+// Close hangs up. Waiting calls, and an attempt to connect, fail with ErrClosed. A session is
+// ended with DELETE, for which Close waits 0.7 seconds at most. Close may be called more than
+// once, but not by Handler.
 func (c *Client) Close() (err error) {
 	c.mu.Lock()
 	c.closed = true
@@ -2839,8 +2805,8 @@ func (c *Client) Close() (err error) {
 	return err
 }
 
-// withConnection runs call, which makes one call, on a connection. If no server has read
-// it, withConnection runs it once more, on another connection.
+// withConnection runs call, which makes one call, on a connection. If no server has read it,
+// withConnection runs it once more, on another connection.
 func (c *Client) withConnection(ctx context.Context, call func(*connection) error) error {
 	var unread error // of the first try
 	for {
@@ -2861,13 +2827,12 @@ func (c *Client) withConnection(ctx context.Context, call func(*connection) erro
 	}
 }
 
-// classify says what the error of a call means for the connection. If the server has not
-// read the call, notRead is true. If the connection does not fit the server any more,
-// outdated is true. A refusal to continue a response is ErrInterrupted, whatever status or
-// code it has: the server has read the call.
+// classify says what the error of a call means for the connection. If the server has not read
+// the call, notRead is true. If the connection does not fit the server any more, outdated is
+// true. A refusal to continue a response is ErrInterrupted, whatever status or code it has: the
+// server has read the call.
 //
-// 2026-07-28
-// basic/versioning#backward-compatibility-with-initialization-based-versions.
+// 2026-07-28 basic/versioning#backward-compatibility-with-initialization-based-versions.
 func (conn *connection) classify(err error) (notRead, outdated bool) {
 	switch {
 	case errors.Is(err, ErrInterrupted):
@@ -2888,8 +2853,8 @@ func codeOf(err error) int {
 	return 0
 }
 
-// acquire returns the connection, for one call. After the call, release it. A server that
-// ends after each handshake is started maxTries times at most.
+// acquire returns the connection, for one call. After the call, release it. A server that ends
+// after each handshake is started maxTries times at most.
 func (c *Client) acquire(ctx context.Context) (*connection, error) {
 	for try := 0; ; try++ {
 		if ctx.Err() != nil {
@@ -2909,8 +2874,8 @@ func (c *Client) acquire(ctx context.Context) (*connection, error) {
 	}
 }
 
-// connectionOrAttempt returns the connection, for one more call, or the attempt
-// to make one, if that may be made.
+// connectionOrAttempt returns the connection, for one more call, or the attempt to make one, if
+// that may be made.
 func (c *Client) connectionOrAttempt(mayTry bool) (*connection, *attempt, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -2943,8 +2908,8 @@ func (conn *connection) isOver() bool {
 	return conn.peer.Context().Err() != nil || errors.Is(context.Cause(conn.changes), ErrSessionEnded)
 }
 
-// connect is the goroutine of an attempt. It makes a connection for all calls that
-// wait for the attempt.
+// connect is the goroutine of an attempt. It makes a connection for all calls that wait for the
+// attempt.
 func (c *Client) connect(a *attempt) {
 	limit := cmp.Or(c.ConnectTimeout, 30*time.Second)
 	tooLong := fmt.Errorf("no connection within %v", limit)
@@ -2973,8 +2938,8 @@ func (c *Client) connect(a *attempt) {
 	}
 }
 
-// release ends the use of a connection by one call. If retire is true, new calls
-// get another connection.
+// release ends the use of a connection by one call. If retire is true, new calls get another
+// connection.
 func (c *Client) release(conn *connection, retire bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -2987,9 +2952,8 @@ func (c *Client) release(conn *connection, retire bool) {
 	}
 }
 
-// retire takes a connection out of use: new calls get another one. It is closed
-// when the calls that use it are done. why is what Listen returns in the legacy
-// era. The caller holds mu.
+// retire takes a connection out of use: new calls get another one. It is closed when the calls
+// that use it are done. why is what Listen returns in the legacy era. The caller holds mu.
 func (c *Client) retire(conn *connection, why error) {
 	if c.current == conn {
 		c.current = nil
@@ -3004,8 +2968,8 @@ func (c *Client) retire(conn *connection, why error) {
 	}
 }
 
-// hangUp closes a connection in the background. After Close it does nothing: Close ends
-// all connections. The caller holds mu.
+// hangUp closes a connection in the background. After Close it does nothing: Close ends all
+// connections. The caller holds mu.
 func (c *Client) hangUp(conn *connection) {
 	if !c.closed {
 		c.running.Go(func() { _ = conn.peer.Close() })
@@ -3016,8 +2980,8 @@ func (c *Client) hangUp(conn *connection) {
 //
 // A probe is server/discover, with which a client asks a server what it speaks.
 
-// open connects in the way that has worked last time. If the server has changed since, or
-// if there was no last time, it tries the Dialers, from the first to the last.
+// open connects in the way that has worked last time. If the server has changed since, or if
+// there was no last time, it tries the Dialers, from the first to the last.
 func (c *Client) open(ctx context.Context) (*connection, error) {
 	c.mu.Lock()
 	dials, last := c.dials, c.last
@@ -3049,8 +3013,8 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 			return conn, nil
 		}
 		err = withEarlier(failed, err)
-		// A server that answers with an error is there, but it may have changed. So
-		// all is found out again. If there is no answer, no other way would help.
+		// A server that answers with an error is there, but it may have changed. So all is
+		// found out again. If there is no answer, no other way would help.
 		_, answered := errors.AsType[*Error](failed)
 		isOutdated := answered && last != nil && i == 0
 		if !isOutdated && !errors.Is(failed, ErrOtherServer) || ctx.Err() != nil {
@@ -3060,9 +3024,8 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 	return nil, err
 }
 
-// negotiate opens a Conn and finds out what the server speaks. Each step sends one
-// request, and its answer chooses the next step, from this table. There are three steps
-// at most.
+// negotiate opens a Conn and finds out what the server speaks. Each step sends one request, and
+// its answer chooses the next step, from this table. There are three steps at most.
 //
 //	sent               answered with                                   next step
 //	server/discover    versions: the first of ours in it is modern     connected
@@ -3084,10 +3047,9 @@ func (c *Client) open(ctx context.Context) (*connection, error) {
 //	                   HTTP 400, 404 or 405                            next Dialer
 //	                   anything else                                   give up
 //
-// The first step is server/discover if modern is true: for the first Dialer, and for no
-// other, because HTTP+SSE has no server/discover. A client that connects again begins
-// with the era of the last time. If we speak no version of that era, the first step is
-// that of the other era.
+// The first step is server/discover if modern is true: for the first Dialer, and for no other,
+// because HTTP+SSE has no server/discover. A client that connects again begins with the era of
+// the last time. If we speak no version of that era, the first step is that of the other era.
 //
 // 2026-07-28 basic/transports/stdio#backward-compatibility and
 // basic/transports/streamable-http#backward-compatibility.
@@ -3158,8 +3120,8 @@ func (c *Client) start(ctx context.Context, dialer int) (*connection, error) {
 	return conn, nil
 }
 
-// takeReport takes in what the transport reports, on the goroutine that reads. Most
-// reports are only logged. The others end the announcements of changes.
+// takeReport takes in what the transport reports, on the goroutine that reads. Most reports are
+// only logged. The others end the announcements of changes.
 func (c *Client) takeReport(conn *connection, err error) {
 	if err != errNoStream {
 		conn.peer.log.Warn("transport", "error", brief(err.Error()))
@@ -3177,8 +3139,8 @@ func (c *Client) takeReport(conn *connection, err error) {
 // isGone reports whether the server, or its session, has ended during a handshake.
 func isGone(err error) bool { return errors.Is(err, ErrClosed) || errors.Is(err, ErrNotSent) }
 
-// discover asks a server what it speaks. version is the one in which it asks. It returns
-// the version to try next, as negotiate's table says; "": it has connected, or failed.
+// discover asks a server what it speaks. version is the one in which it asks. It returns the
+// version to try next, as negotiate's table says; "": it has connected, or failed.
 func (c *Client) discover(ctx context.Context, conn *connection, version string) (next string, err error) {
 	ctx, stop := context.WithTimeout(ctx, cmp.Or(c.ProbeTimeout, 5*time.Second))
 	defer stop()
@@ -3224,10 +3186,10 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 	return next, err
 }
 
-// initialize is the handshake of the legacy era. It returns what discover does. probed is
-// why server/discover has failed on the same Conn; nil: it has not. 2025-11-25
-// basic/lifecycle#version-negotiation: a client that cannot speak the version in
-// the answer "SHOULD disconnect".
+// initialize is the handshake of the legacy era. It returns what discover does. probed is why
+// server/discover has failed on the same Conn; nil: it has not. 2025-11-25
+// basic/lifecycle#version-negotiation: a client that cannot speak the version in the answer
+// "SHOULD disconnect".
 func (c *Client) initialize(ctx context.Context, conn *connection, version string, probed error) (next string, err error) {
 	rev, versions := revision(version), versionsOrAll(c.Versions)
 	params := InitializeParams{ProtocolVersion: version, Capabilities: c.capabilities(rev), ClientInfo: c.Info.knownTo(rev)}
@@ -3271,8 +3233,7 @@ func (c *Client) agree(conn *connection, version string, server ServerInfo) {
 	conn.peer.setHandshake(conn.revision, Meta{})
 }
 
-// firstCommon returns the first of our versions that is among the server's; "":
-// none is.
+// firstCommon returns the first of our versions that is among the server's; "": none is.
 func (c *Client) firstCommon(theirs []string) string {
 	for _, v := range versionsOrAll(c.Versions) {
 		if slices.Contains(theirs, v) {
@@ -3301,9 +3262,8 @@ func bindHandshake(raw json.RawMessage, v any) error {
 	return Bind(raw, v)
 }
 
-// ownMeta returns the members of _meta that each modern request has.
-// 2026-07-28 basic#meta: protocolVersion and clientCapabilities "MUST be included
-// on every request".
+// ownMeta returns the members of _meta that each modern request has. 2026-07-28 basic#meta:
+// protocolVersion and clientCapabilities "MUST be included on every request".
 func (c *Client) ownMeta(rev Revision) (meta Object) {
 	info, _ := marshal(c.Info) // strings have no error
 	meta.Add(metaVersion, appendString(nil, rev.Version))
@@ -3312,8 +3272,7 @@ func (c *Client) ownMeta(rev Revision) (meta Object) {
 	return meta
 }
 
-// capabilities returns what we declare: those of our capabilities that a revision
-// knows.
+// capabilities returns what we declare: those of our capabilities that a revision knows.
 func (c *Client) capabilities(rev Revision) json.RawMessage {
 	declared := map[string]any{}
 	for method, capability := range capabilityOfQuestion {
@@ -3333,22 +3292,21 @@ func (c *Client) capabilities(rev Revision) json.RawMessage {
 
 // Errors of a transport that a Client knows. A transport may wrap them.
 var (
-	// ErrSessionEnded means that the server does not know the session, or the
-	// conversation, any more. A Client begins another one by itself.
+	// ErrSessionEnded means that the server does not know the session, or the conversation, any
+	// more. A Client begins another one by itself.
 	ErrSessionEnded = errors.New("session ended")
-	// ErrInterrupted means that a response has ended before the answer, and could
-	// not be continued. It is unknown whether the server has done what it was
-	// asked.
+	// ErrInterrupted means that a response has ended before the answer, and could not be
+	// continued. It is unknown whether the server has done what it was asked.
 	ErrInterrupted = errors.New("the response broke off")
 
-	// errNoStream means that the server sends only messages that belong to a request.
-	// Calls still work.
+	// errNoStream means that the server sends only messages that belong to a request. Calls
+	// still work.
 	errNoStream = errors.New("the server has no standalone stream")
 )
 
-// What an error of a transport means for the Client. These errors are markers: the
-// error of a transport has an Is method that matches those that fit. So errors.Is
-// finds several of them in one error.
+// What an error of a transport means for the Client. These errors are markers: the error of a
+// transport has an Is method that matches those that fit. So errors.Is finds several of them in
+// one error.
 //
 //	marker            matches an HTTPError, or no response, for         what a Client does
 //	errRefused        any status but 2xx: the transport has carried     it sends a tools/call again if its header was incomplete,
@@ -3364,9 +3322,8 @@ var (
 	errModernServer = errors.New("a modern server")
 	errSaysNothing  = errors.New("says nothing about versions")
 
-	// ErrOtherServer means that the message is not for the server that is there,
-	// such as an initialize for a server of another transport. A Dialer of another
-	// transport may reach it.
+	// ErrOtherServer means that the message is not for the server that is there, such as an
+	// initialize for a server of another transport. A Dialer of another transport may reach it.
 	ErrOtherServer = errors.New("not for this server")
 )
 
@@ -3375,8 +3332,7 @@ var errNoVersion = errors.New("no protocol version in common")
 
 // ---- The calls of a client ----
 
-// handle answers the questions of the server, in either era, and takes in its
-// notifications.
+// handle answers the questions of the server, in either era, and takes in its notifications.
 func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 	switch {
 	case x.Request.Method == "ping" && x.Request.Kind() == Request:
@@ -3393,8 +3349,8 @@ func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 	return nil, MethodNotFound(x.Request.Method)
 }
 
-// reportProgress hands a progress notification to the call that waits for it. It
-// returns false if there is none.
+// reportProgress hands a progress notification to the call that waits for it. It returns false
+// if there is none.
 func (c *Client) reportProgress(x *Exchange) bool {
 	var p ProgressParams
 	if x.Bind(&p) != nil {
@@ -3410,12 +3366,12 @@ func (c *Client) reportProgress(x *Exchange) bool {
 	return true
 }
 
-// CallWithProgress is Call for a request whose progress the caller wants to see. It
-// adds a progressToken to the _meta of the params. report is called for each progress
-// notification of the request, one after the other, on the goroutine that reads: it
-// must not take long, and must not Call. What the server has sent before its response
-// is reported before CallWithProgress returns. If ctx has ended, report may still run
-// once when CallWithProgress has returned.
+// CallWithProgress is Call for a request whose progress the caller wants to see. It adds a
+// progressToken to the _meta of the params. report is called for each progress notification of
+// the request, one after the other, on the goroutine that reads: it must not take long, and
+// must not Call. What the server has sent before its response is reported before
+// CallWithProgress returns. If ctx has ended, report may still run once when CallWithProgress
+// has returned.
 func (c *Client) CallWithProgress(ctx context.Context, method string, params, result any, report func(ProgressParams)) error {
 	given, err := marshalObject(params)
 	if err != nil {
@@ -3442,15 +3398,14 @@ func (c *Client) CallWithProgress(ctx context.Context, method string, params, re
 	return c.Call(ctx, method, all.encode(), result)
 }
 
-// Call sends a request and stores its result, as Peer.Call does. In the modern
-// era it adds to _meta what each request must say. If the result is
-// input_required, Handlers or Handler answer the questions, and Call sends the request again
-// with the answers. An answer with a status other than 2xx is an
-// *HTTPError; errors.As finds the *Error in it. The comment of Client says which
-// errors allow another Call.
+// Call sends a request and stores its result, as Peer.Call does. In the modern era it adds to
+// _meta what each request must say. If the result is input_required, Handlers or Handler answer
+// the questions, and Call sends the request again with the answers. An answer with a status
+// other than 2xx is an *HTTPError; errors.As finds the *Error in it. The comment of Client says
+// which errors allow another Call.
 //
-// What the server has sent before the response, on stdio or on the stream of the
-// call, was handled by Handlers and Handler before Call returns.
+// What the server has sent before the response, on stdio or on the stream of the call, was
+// handled by Handlers and Handler before Call returns.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
 	return c.withConnection(ctx, func(conn *connection) error {
 		if conn.revision.Modern {
@@ -3494,11 +3449,10 @@ func (c *Client) callModern(ctx context.Context, conn *connection, method string
 	return fmt.Errorf("asked %d times for input", maxRounds)
 }
 
-// request sends one request. If a tools/call is refused because arguments are
-// missing in the header, request lists the tools, and so learns which arguments
-// belong there. Then it sends the call again. 2026-07-28
-// basic/transports/streamable-http#client-behavior: after -32020 a client "SHOULD
-// call tools/list to check for changes to the tool's inputSchema, then retry the
+// request sends one request. If a tools/call is refused because arguments are missing in the
+// header, request lists the tools, and so learns which arguments belong there. Then it sends
+// the call again. 2026-07-28 basic/transports/streamable-http#client-behavior: after -32020 a
+// client "SHOULD call tools/list to check for changes to the tool's inputSchema, then retry the
 // original request".
 func (c *Client) request(ctx context.Context, conn *connection, method string, params encoded) (raw json.RawMessage, err error) {
 	raw, err = conn.requestOnce(ctx, method, params)
@@ -3541,8 +3495,8 @@ func (conn *connection) listTools(ctx context.Context) error {
 	return nil
 }
 
-// withMeta returns the params of a modern request: those that are given, the
-// answers of a retry, and _meta.
+// withMeta returns the params of a modern request: those that are given, the answers of a
+// retry, and _meta.
 func (conn *connection) withMeta(given, answers json.RawMessage) encoded {
 	var params Object
 	meta := Object{slices.Clip(conn.ownMeta.text)} // Clip, so that add copies: all requests share ownMeta
@@ -3557,11 +3511,10 @@ func (conn *connection) withMeta(given, answers json.RawMessage) encoded {
 	return params.encode()
 }
 
-// answerQuestions asks Handlers and Handler the questions of a modern result, and returns what is
-// added to the params of the retry. If the connection ends, so does the context of a
-// handler, as for a question of a legacy server. 2026-07-28 basic/patterns/mrtr: the
-// client "MUST echo back the exact value" of requestState, and sends none if there was
-// none.
+// answerQuestions asks Handlers and Handler the questions of a modern result, and returns what
+// is added to the params of the retry. If the connection ends, so does the context of a
+// handler, as for a question of a legacy server. 2026-07-28 basic/patterns/mrtr: the client
+// "MUST echo back the exact value" of requestState, and sends none if there was none.
 func (c *Client) answerQuestions(ctx context.Context, conn *connection, asked InputRequiredResult) (json.RawMessage, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -3598,8 +3551,8 @@ func (c *Client) answerQuestions(ctx context.Context, conn *connection, asked In
 	return retry.JSON(), nil
 }
 
-// readQuestions reads all questions of a result as requests whose ids are their keys. It
-// checks them first: the user is asked all of them or none.
+// readQuestions reads all questions of a result as requests whose ids are their keys. It checks
+// them first: the user is asked all of them or none.
 func readQuestions(requests json.RawMessage) (all []*Message, err error) {
 	members, err := uniqueMembers("inputRequests", requests)
 	if err != nil {
@@ -3625,29 +3578,28 @@ func readQuestions(requests json.RawMessage) (all []*Message, err error) {
 	return all, nil
 }
 
-// capabilityOfQuestion maps the methods of questions to the capability that a client
-// needs for them. 2026-07-28 basic/patterns/mrtr#supported-requests.
+// capabilityOfQuestion maps the methods of questions to the capability that a client needs for
+// them. 2026-07-28 basic/patterns/mrtr#supported-requests.
 var capabilityOfQuestion = map[string]string{
 	"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots",
 }
 
-// Notify sends a notification, and returns when the server has taken it. The
-// errors are those of Call. 2026-07-28 defines no notification that a client sends
-// over HTTP.
+// Notify sends a notification, and returns when the server has taken it. The errors are those
+// of Call. 2026-07-28 defines no notification that a client sends over HTTP.
 func (c *Client) Notify(ctx context.Context, method string, params any) error {
 	return c.withConnection(ctx, func(conn *connection) error { return conn.peer.Notify(ctx, method, params) })
 }
 
-// Listen subscribes to the changes that filter names, and returns when the
-// subscription ends: nil if the server has ended it, the error of ctx if that has
-// ended. Any other error means that changes may have been missed: call Listen
-// again, and read again what you follow. Handler gets the changes. It must not Call
-// when it gets one, because nothing is read before it returns: another goroutine
-// reads again what has changed. In notifications/subscriptions/acknowledged the server says
-// what it is going to announce. Handlers may have a handler for that, too.
+// Listen subscribes to the changes that filter names, and returns when the subscription ends:
+// nil if the server has ended it, the error of ctx if that has ended. Any other error means
+// that changes may have been missed: call Listen again, and read again what you follow. Handler
+// gets the changes. It must not Call when it gets one, because nothing is read before it
+// returns: another goroutine reads again what has changed. In
+// notifications/subscriptions/acknowledged the server says what it is going to announce.
+// Handlers may have a handler for that, too.
 //
-// In the legacy era, Listen subscribes to each of the resources, and the server
-// announces all other changes without being asked.
+// In the legacy era, Listen subscribes to each of the resources, and the server announces all
+// other changes without being asked.
 func (c *Client) Listen(ctx context.Context, filter ListenFilter) error {
 	return c.withConnection(ctx, func(conn *connection) error {
 		if !conn.revision.Modern {
@@ -3704,9 +3656,9 @@ func (conn *connection) unwatch(ctx context.Context, uris []string) {
 	}
 }
 
-// watchOne counts a call of Listen that begins or ends to watch a resource. It sends method
-// to the server if no other call watches the resource. Only the goroutine that has the turn
-// counts and sends, so that the server gets these requests in the right order.
+// watchOne counts a call of Listen that begins or ends to watch a resource. It sends method to
+// the server if no other call watches the resource. Only the goroutine that has the turn counts
+// and sends, so that the server gets these requests in the right order.
 func (conn *connection) watchOne(ctx context.Context, method, uri string) error {
 	select {
 	case conn.turn <- struct{}{}:
@@ -3753,8 +3705,8 @@ func versionsOrAll(versions []string) []string {
 	return all
 }
 
-// legacyOf returns those of versions that begin with initialize. An empty list stands
-// for all versions.
+// legacyOf returns those of versions that begin with initialize. An empty list stands for all
+// versions.
 func legacyOf(versions []string) []string {
 	return slices.DeleteFunc(slices.Clone(versionsOrAll(versions)), func(v string) bool { return revision(v).Modern })
 }
@@ -3775,15 +3727,15 @@ func firstLegacy(versions []string) string { return firstOfEra(versions, false) 
 
 // ---- Errors ----
 
-// versionError returns the error for a version that is not served. It lists the versions
-// that we serve.
+// versionError returns the error for a version that is not served. It lists the versions that
+// we serve.
 func versionError(versions []string, version string) *Error {
 	data, _ := marshal(map[string]any{"supported": versions, "requested": fmt.Sprintf("%.200s", version)})
 	return &Error{Code: CodeUnsupportedVersion, Message: "Unsupported protocol version", Data: data}
 }
 
-// errorWithVersions returns an error that names our versions. They are also in the message:
-// a legacy client shows that, and it may be the only hint that its user gets.
+// errorWithVersions returns an error that names our versions. They are also in the message: a
+// legacy client shows that, and it may be the only hint that its user gets.
 func errorWithVersions(versions []string, code int, reason string) *Error {
 	data, _ := marshal(map[string]any{"supported": versions})
 	return &Error{Code: code, Message: fmt.Sprintf("%s (versions served: %s)", reason, strings.Join(versions, ", ")), Data: data}
@@ -3803,8 +3755,8 @@ func unknownName(kind, name string) *Error {
 	return &Error{Code: CodeInvalidParams, Message: fmt.Sprintf("Unknown %s: %.500s", kind, name)}
 }
 
-// encode returns the params as JSON. It does without encoding/json, because that
-// would be a third of what an event costs.
+// encode returns the params as JSON. It does without encoding/json, because that would be a
+// third of what an event costs.
 func (p ProgressParams) encode() encoded {
 	b := append(make([]byte, 0, len(p.ProgressToken)+80), `{"progressToken":`...)
 	b = append(b, p.ProgressToken...)
@@ -3825,16 +3777,16 @@ type metaParams struct {
 	Meta json.RawMessage `json:"_meta,omitempty"`
 }
 
-// metaOnce is what Message.Meta returns. A message keeps it, so that its _meta is
-// read only once.
+// metaOnce is what Message.Meta returns. A message keeps it, so that its _meta is read only
+// once.
 type metaOnce struct {
 	meta Meta
 	err  error
 }
 
-// Meta reads the _meta of a request. If something in it is wrong, Meta returns
-// an *Error, and what could be read: the version is known then. The second call
-// returns what the first has read. Meta is for one goroutine at a time.
+// Meta reads the _meta of a request. If something in it is wrong, Meta returns an *Error, and
+// what could be read: the version is known then. The second call returns what the first has
+// read. Meta is for one goroutine at a time.
 func (m *Message) Meta() (Meta, error) {
 	if len(m.Params) == 0 || m.Params[0] != '{' {
 		return Meta{}, nil
@@ -3879,16 +3831,15 @@ func (meta *Meta) decode(params json.RawMessage) error {
 	return nil
 }
 
-// Serve is ServeConn for MCP: it answers the requests of the client at the other
-// end of c until that hangs up, or until ctx ends. h is a *Server, or a Handler
-// that passes requests on to one. The values of ctx are in the context of each
-// handler.
+// Serve is ServeConn for MCP: it answers the requests of the client at the other end of c until
+// that hangs up, or until ctx ends. h is a *Server, or a Handler that passes requests on to
+// one. The values of ctx are in the context of each handler.
 func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	return serveConn(ctx, c, h, new(mcpProtocol), log)
 }
 
-// Open is OpenConn for MCP. It does not find out what the server speaks, and sends
-// no initialize: Client does.
+// Open is OpenConn for MCP. It does not find out what the server speaks, and sends no
+// initialize: Client does.
 func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
 	return openConn(ctx, c, h, new(mcpProtocol), log)
 }
@@ -3896,8 +3847,8 @@ func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
 // mcp returns what MCP remembers of the peer.
 func (p *Peer) mcp() *mcpProtocol { return p.protocol.(*mcpProtocol) }
 
-// setHandshake stores what a legacy request does not say: the version that was
-// agreed on, and the rest of a Meta.
+// setHandshake stores what a legacy request does not say: the version that was agreed on, and
+// the rest of a Meta.
 func (p *Peer) setHandshake(rev Revision, meta Meta) {
 	m := p.mcp()
 	m.mu.Lock()
@@ -3905,8 +3856,8 @@ func (p *Peer) setHandshake(rev Revision, meta Meta) {
 	m.revision, m.meta, m.ready = rev, meta, false
 }
 
-// remembered returns what setHandshake has stored. The zero Revision means that
-// nothing is remembered yet.
+// remembered returns what setHandshake has stored. The zero Revision means that nothing is
+// remembered yet.
 func (p *Peer) remembered() (Revision, Meta) { return p.mcp().get() }
 
 func (m *mcpProtocol) get() (Revision, Meta) {
@@ -3936,8 +3887,8 @@ func (m *mcpProtocol) isReady() bool {
 }
 
 // whenEnded sets the function that runs when the conversation ends. It returns false if the
-// conversation has ended already. With a function of the context, an idle session would
-// take a third more memory.
+// conversation has ended already. With a function of the context, an idle session would take a
+// third more memory.
 func (p *Peer) whenEnded(f func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -3974,11 +3925,10 @@ func (p *Peer) calling(id ID) *Message {
 	return nil
 }
 
-// refuseBatch returns the reason why a batch is not taken at all; "": it is. Only
-// 2025-03-26 has batches. Its basic/lifecycle says that initialize "MUST NOT be
-// part of a JSON-RPC batch", and its transports#sending-messages-to-the-server
-// that a batch has "one or more requests and/or notifications", or only
-// responses.
+// refuseBatch returns the reason why a batch is not taken at all; "": it is. Only 2025-03-26
+// has batches. Its basic/lifecycle says that initialize "MUST NOT be part of a JSON-RPC batch",
+// and its transports#sending-messages-to-the-server that a batch has "one or more requests
+// and/or notifications", or only responses.
 func refuseBatch(in Payload, rev Revision) (reason string) {
 	responses := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Kind() == Response })
 	others := slices.ContainsFunc(in.Messages, func(m *Message) bool { return m.Method != "" })
@@ -4018,8 +3968,8 @@ func (m *mcpProtocol) takeNotification(x *Exchange) (handled bool) {
 	return false
 }
 
-// errSubscriptionEnded is the error of subscriptions/listen when the server has
-// ended the subscription.
+// errSubscriptionEnded is the error of subscriptions/listen when the server has ended the
+// subscription.
 var errSubscriptionEnded = errors.New("the server has ended the subscription")
 
 // CancelledParams are the params of notifications/cancelled. 2025-11-25
@@ -4029,8 +3979,7 @@ type CancelledParams struct {
 	RequestID json.RawMessage `json:"requestId"`        // a string or an integer
 }
 
-// ProgressParams are the params of notifications/progress. 2025-11-25
-// basic/utilities/progress.
+// ProgressParams are the params of notifications/progress. 2025-11-25 basic/utilities/progress.
 type ProgressParams struct {
 	ProgressToken json.RawMessage `json:"progressToken"` // that of the request
 	Progress      float64         `json:"progress"`      // rises with each notification
@@ -4038,9 +3987,9 @@ type ProgressParams struct {
 	Message       string          `json:"message,omitempty"` // for users; from 2025-03-26 on
 }
 
-// cancel takes in notifications/cancelled. 2025-11-25 basic/utilities/cancellation:
-// one for a request that is unknown or finished, and one that is malformed, is
-// ignored; initialize is not to be cancelled.
+// cancel takes in notifications/cancelled. 2025-11-25 basic/utilities/cancellation: one for a
+// request that is unknown or finished, and one that is malformed, is ignored; initialize is not
+// to be cancelled.
 func (m *mcpProtocol) cancel(x *Exchange) {
 	var p CancelledParams
 	_ = Bind(x.Request.Params, &p)
@@ -4054,8 +4003,8 @@ func (m *mcpProtocol) cancel(x *Exchange) {
 	case cancelled != nil:
 		x.owner.log.Debug("cancelled", "method", brief(cancelled.Request.Method), "id", brief(id.String()), "reason", brief(p.Reason))
 	case x.owner.weAreClient && rev.Modern:
-		// 2026-07-28 basic/patterns/cancellation: that of a server "MUST reference
-		// a subscriptions/listen request, to terminate that subscription stream"
+		// 2026-07-28 basic/patterns/cancellation: that of a server "MUST reference a
+		// subscriptions/listen request, to terminate that subscription stream"
 		if call := x.owner.calling(id); call != nil && call.Method == "subscriptions/listen" {
 			x.owner.fail(id, errSubscriptionEnded)
 		}
@@ -4070,9 +4019,8 @@ func (m *mcpProtocol) callKey(call *Message) ID {
 }
 
 // abandoned returns the notifications/cancelled for a call. 2025-11-25
-// basic/utilities/cancellation: "The initialize request MUST NOT be cancelled by
-// clients". A server/discover that takes too long is followed by initialize, and
-// not cancelled either.
+// basic/utilities/cancellation: "The initialize request MUST NOT be cancelled by clients". A
+// server/discover that takes too long is followed by initialize, and not cancelled either.
 func (m *mcpProtocol) abandoned(call *Message, why error) *Message {
 	if call.Method == "initialize" || call.Method == "server/discover" {
 		return nil
@@ -4119,20 +4067,20 @@ func (list *iconList) UnmarshalJSON(text []byte) error {
 
 // ---- requestState: what a modern client keeps for a server ----
 
-// A requestState is sealed with AES-GCM: a client can neither read nor change it. It is
-// Base64 of a random nonce and the sealed bytes:
+// A requestState is sealed with AES-GCM: a client can neither read nor change it. It is Base64
+// of a random nonce and the sealed bytes:
 //
 //	nonce, 12 bytes | encrypted: expiry, 8 bytes; digest of the params, 32 bytes; State | tag, 16 bytes
 //
-// The tag also covers the method and the principal. 2026-07-28 basic/patterns/mrtr: a
-// state "MUST protect its integrity", and SHOULD be bound to the principal, an expiry and
-// the original request.
+// The tag also covers the method and the principal. 2026-07-28 basic/patterns/mrtr: a state
+// "MUST protect its integrity", and SHOULD be bound to the principal, an expiry and the
+// original request.
 //
 // The nonces are random, so a key is good for 2^32 states. An older version of mcpwire has
 // signed its states: replicas of that version and of this one refuse the states of each other.
 
-// newSealer returns the cipher for a key of any length. Empty: a random one. The label
-// makes it another key than any that a program derives from the same secret.
+// newSealer returns the cipher for a key of any length. Empty: a random one. The label makes it
+// another key than any that a program derives from the same secret.
 func newSealer(key []byte) cipher.AEAD {
 	if len(key) == 0 {
 		key = []byte(rand.Text())
@@ -4151,8 +4099,8 @@ func (s *Server) seal(x *Exchange, state string, expiry time.Time) string {
 	return base64.RawURLEncoding.EncodeToString(s.sealer.Seal(nil, nil, text, sealedFor(x)))
 }
 
-// unseal reads a requestState into Exchange.State. It digests the params last,
-// because that is not cheap: by then the rest is known to be ours.
+// unseal reads a requestState into Exchange.State. It digests the params last, because that is
+// not cheap: by then the rest is known to be ours.
 func (s *Server) unseal(x *Exchange, sealed string) error {
 	const head = 8 + sha256.Size // bytes of expiry and digest
 	raw, _ := base64.RawURLEncoding.DecodeString(sealed)
@@ -4173,9 +4121,9 @@ func (s *Server) unseal(x *Exchange, sealed string) error {
 // different ones never give the same bytes.
 func sealedFor(x *Exchange) []byte { return fmt.Appendf(nil, "%q%q", x.Request.Method, x.Principal) }
 
-// digest returns a hash of the params without _meta and RetryParams. It does not depend on
-// the order of the other members: a client may write its RetryParams among them. What is in
-// these members must be the same to the byte.
+// digest returns a hash of the params without _meta and RetryParams. It does not depend on the
+// order of the other members: a client may write its RetryParams among them. What is in these
+// members must be the same to the byte.
 func digest(params json.RawMessage) []byte {
 	var members []string
 	for name, value := range Each(params) {
@@ -4198,15 +4146,15 @@ const (
 	maxReported = 16      // tools that are left out of one list and reported
 )
 
-// ToolMarks remembers which arguments of a server's tools are marked with x-mcp-header.
-// A Client has one for each connection. It learns marks from the results of tools/list,
-// and travels in the context of Conn.Write, through whatever wraps the Conn:
+// ToolMarks remembers which arguments of a server's tools are marked with x-mcp-header. A
+// Client has one for each connection. It learns marks from the results of tools/list, and
+// travels in the context of Conn.Write, through whatever wraps the Conn:
 //
 //	Client ── requests, context with ToolMarks ──→ Conn of HTTPDialer: asks for the marks
 //	   └─ Learn ←── the result of tools/list ────────┘                 of the tool
 //
-// A program that passes messages on from one Conn to another needs a ToolMarks of its
-// own. The zero ToolMarks knows no tool. Any number of goroutines may use it.
+// A program that passes messages on from one Conn to another needs a ToolMarks of its own. The
+// zero ToolMarks knows no tool. Any number of goroutines may use it.
 type ToolMarks struct {
 	mu     sync.Mutex                                          // guards the fields below
 	read   func(schema json.RawMessage) ([]HeaderParam, error) // from the Conn that repeats arguments; nil: none has asked for marks
@@ -4228,8 +4176,8 @@ func (t *ToolMarks) In(ctx context.Context) context.Context {
 	return context.WithValue(ctx, marksKey{}, t)
 }
 
-// marksIn returns the marked arguments of a tool. A Conn that repeats them asks for them
-// with each modern request, also if that calls no tool. read reads them from a schema.
+// marksIn returns the marked arguments of a tool. A Conn that repeats them asks for them with
+// each modern request, also if that calls no tool. read reads them from a schema.
 func marksIn(ctx context.Context, tool string, read func(json.RawMessage) ([]HeaderParam, error)) []HeaderParam {
 	t, _ := ctx.Value(marksKey{}).(*ToolMarks)
 	if t == nil {
@@ -4241,11 +4189,10 @@ func marksIn(ctx context.Context, tool string, read func(json.RawMessage) ([]Hea
 	return t.marked[tool].params
 }
 
-// Learn reads the result of tools/list. It returns the result without the tools whose
-// marks are invalid, and says what is wrong with the first of these. If no Conn has
-// asked for marks, as over stdio, Learn does nothing. 2026-07-28
-// basic/transports/streamable-http#schema-extension: clients "MUST exclude the invalid
-// tool from the result of tools/list".
+// Learn reads the result of tools/list. It returns the result without the tools whose marks are
+// invalid, and says what is wrong with the first of these. If no Conn has asked for marks, as
+// over stdio, Learn does nothing. 2026-07-28 basic/transports/streamable-http#schema-extension:
+// clients "MUST exclude the invalid tool from the result of tools/list".
 func (t *ToolMarks) Learn(result json.RawMessage) (valid json.RawMessage, reports []error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -4272,8 +4219,8 @@ func (t *ToolMarks) Learn(result json.RawMessage) (valid json.RawMessage, report
 	return rest.JSON(), reports
 }
 
-// learnTool replaces what is remembered of a tool. Beyond maxMarked, nothing is. The
-// caller holds mu.
+// learnTool replaces what is remembered of a tool. Beyond maxMarked, nothing is. The caller
+// holds mu.
 func (t *ToolMarks) learnTool(name string, schema json.RawMessage) (invalid error) {
 	t.size -= t.marked[name].size
 	delete(t.marked, name)

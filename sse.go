@@ -6,7 +6,8 @@ package main
 // Server-sent events, the streams in which a server sends them, and what all HTTP shares. The
 // oldest transport of MCP, HTTP+SSE, is here, too.
 //
-// An event is a few lines of text, and an empty line ends it. This is a stream with two of them:
+// An event is a few lines of text, and an empty line ends it. This is a stream with two of
+// them:
 //
 //	< 200
 //	< Content-Type: text/event-stream
@@ -27,9 +28,9 @@ package main
 //	                            └ the newest are kept, for a GET with Last-Event-ID
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 626 lines. They are about events, and about the Stream of a server. The small
-// server in testdata/second has a stream that does the same in a simpler way, without limits. To see it work, read
-// lessons 06, 09 and 29 of the course: testdata/README.md.
+// HTTP clients": 627 lines. They are about events, and about the Stream of a server. The small
+// server in testdata/second has a stream that does the same in a simpler way, without limits.
+// To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
 // The words of this file and of http.go:
 //
@@ -47,9 +48,9 @@ package main
 //
 // Source: 2024-11-05 basic/transports#http-with-sse; 2025-11-25
 // basic/transports#resumability-and-redelivery and #security-warning; WHATWG HTML
-// server-sent-events#parsing-an-event-stream and #event-stream-interpretation. Copy
-// this file with jsonrpc.go and session.go for the oldest transport, and with http.go
-// for Streamable HTTP.
+// server-sent-events#parsing-an-event-stream and #event-stream-interpretation. Copy this file
+// with jsonrpc.go and session.go for the oldest transport, and with http.go for Streamable
+// HTTP.
 
 import (
 	"bufio"
@@ -89,24 +90,24 @@ import (
 
 // Event is one server-sent event.
 type Event struct {
-	// Type is the type of the event. An event that is read without one has the
-	// type "message". To write an event of that type, leave Type empty.
+	// Type is the type of the event. An event that is read without one has the type "message".
+	// To write an event of that type, leave Type empty.
 	Type string
-	// ID is the id of the event. An event that is read without one has the id of
-	// the event before it.
+	// ID is the id of the event. An event that is read without one has the id of the event
+	// before it.
 	ID string
-	// Data is what the event carries. If it is nil, the event has no data field,
-	// which is not the same as an empty one. A browser drops such an event. This package
-	// reads it, because its ID and its Retry matter.
+	// Data is what the event carries. If it is nil, the event has no data field, which is not
+	// the same as an empty one. A browser drops such an event. This package reads it, because
+	// its ID and its Retry matter.
 	Data []byte
-	// Retry is how long a client is to wait before it connects again, in
-	// milliseconds on the wire; 0: the event does not say.
+	// Retry is how long a client is to wait before it connects again, in milliseconds on the
+	// wire; 0: the event does not say.
 	Retry time.Duration
 }
 
-// Append appends the event to b, as it is written on the wire. Data may hold any
-// bytes: each of its lines becomes a data field, so a CR and a CRLF are read back
-// as an LF. A Type or an ID that does not fit on one line is left out.
+// Append appends the event to b, as it is written on the wire. Data may hold any bytes: each of
+// its lines becomes a data field, so a CR and a CRLF are read back as an LF. A Type or an ID
+// that does not fit on one line is left out.
 func (e Event) Append(b []byte) []byte {
 	if e.Type != "" && !strings.ContainsAny(e.Type, "\r\n") {
 		b = appendField(b, "event", e.Type)
@@ -145,8 +146,8 @@ func appendField[T string | []byte](b []byte, name string, value T) []byte {
 
 // ---- The events of a stream ----
 //
-// Each stream numbers its events; the first one is 1. It has the newest of them in a buffer. Three
-// numbers say how far it has got:
+// Each stream numbers its events; the first one is 1. It has the newest of them in a buffer.
+// Three numbers say how far it has got:
 //
 //	 kept, for a client that comes back   │  not written yet
 //	4     5     6     7     8     9       │  10     11     12   ◄── push
@@ -205,19 +206,14 @@ func (b *eventBuffer) after(n int64, batch []sentEvent) (_ []sentEvent, last int
 	return batch, last
 }
 
-// hasAllAfter reports whether the buffer has all events after number n. Progress that was dropped
-// does not count, because the answer makes it unnecessary.
+// hasAllAfter reports whether the buffer has all events after number n. Progress that was
+// dropped does not count, because the answer makes it unnecessary.
 func (b *eventBuffer) hasAllAfter(n int64) bool { return b.lostThrough <= n && n <= b.last }
-
-// onlyAnswers reports whether the buffer has nothing but answers.
-func (b *eventBuffer) onlyAnswers() bool {
-	return !slices.ContainsFunc(b.events, func(e sentEvent) bool { return !e.isAnswer() })
-}
 
 // ---- Streams ----
 
-// Stream is a sequence of events, such as those of the response to one POST. A follower is
-// a response that writes them. The life of an event:
+// Stream is a sequence of events, such as those of the response to one POST. A follower is a
+// response that writes them. The life of an event:
 //
 //	push         A sender adds the event to the buffer. It gets the next number.
 //	nextEvents   The follower takes the event. follower.taken becomes its number.
@@ -228,10 +224,11 @@ func (b *eventBuffer) onlyAnswers() bool {
 //	attach       The next response follows the stream. It begins after an event that the client names.
 //
 // A sender waits when more than 8 KiB would be unwritten. So a client that reads slowly slows
-// down its own stream alone. If the client has gone, no sender waits: the oldest events are dropped.
+// down its own stream alone. If the client has gone, no sender waits: the oldest events are
+// dropped.
 //
-// For example, in the picture above the connection breaks while 10 is being written. The client has
-// read 9:
+// For example, in the picture above the connection breaks while 10 is being written. The client
+// has read 9:
 //
 //  1. The write fails, and the follower ends. detach leaves 10, 11 and 12 in the buffer.
 //  2. The client sends a GET with Last-Event-ID: 5d1f03aa.1/9. The id of an event is that of its
@@ -240,8 +237,8 @@ func (b *eventBuffer) onlyAnswers() bool {
 //     because 3 is lost, unless 3 was progress.
 //  4. The new follower begins with taken 9. It writes 10, 11 and 12.
 //
-// The stream of a POST begins in the state fresh, and the standalone stream in the state unread.
-// There is a follower in the state followed, and in no other:
+// The stream of a POST begins in the state fresh, and the standalone stream in the state
+// unread. There is a follower in the state followed, and in no other:
 //
 //	fresh     ──► followed   attachAt   a response begins
 //	fresh     ──► unread     abandon    the answer goes out as JSON, or the client has gone
@@ -251,8 +248,9 @@ func (b *eventBuffer) onlyAnswers() bool {
 //	away      ──► followed   attach     the client comes back
 //	unread    ──► followed   attach     a GET opens the standalone stream
 //
-// Apart from its state, a stream may have ended: no event is added any more, but those that are there
-// can still be read. And it may be forgotten: no client can continue it, so it keeps nothing.
+// Apart from its state, a stream may have ended: no event is added any more, but those that are
+// there can still be read. And it may be forgotten: no client can continue it, so it keeps
+// nothing.
 type Stream struct {
 	id           string        // "": no client can continue it, or not yet; that of a POST gets one by Session.addStream
 	eventType    string        // of its events; "": message, which need not be written
@@ -288,8 +286,8 @@ var (
 	errNotKept = errors.New("no such event is kept")
 )
 
-// push adds an event. While there is no room, it waits, and then tries again. Its callers, send and
-// sendAnswer, make the event of a message, and count its bytes.
+// push adds an event. While there is no room, it waits, and then tries again. Its callers, send
+// and sendAnswer, make the event of a message, and count its bytes.
 func (s *Stream) push(ctx context.Context, e sentEvent) error {
 	for {
 		changed, err := s.tryPush(e)
@@ -324,8 +322,8 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	return nil, nil
 }
 
-// end ends the stream: nothing more can be sent. The follower still writes what was sent. end may
-// be called more than once.
+// end ends the stream: nothing more can be sent. The follower still writes what was sent. end
+// may be called more than once.
 func (s *Stream) end() {
 	s.mu.Lock()
 	if s.endTime.IsZero() {
@@ -336,8 +334,7 @@ func (s *Stream) end() {
 	s.enlist() // in a queue of the session table, so that the oldest can be forgotten
 }
 
-// whenChanged returns a channel that is closed when something has changed. The caller holds
-// mu.
+// whenChanged returns a channel that is closed when something has changed. The caller holds mu.
 func (s *Stream) whenChanged() <-chan struct{} {
 	if s.changed == nil {
 		s.changed = make(chan struct{})
@@ -345,8 +342,8 @@ func (s *Stream) whenChanged() <-chan struct{} {
 	return s.changed
 }
 
-// signal wakes the goroutines that wait for a change: those of senders, and the one that
-// writes the response. The caller holds mu.
+// signal wakes the goroutines that wait for a change: those of senders, and the one that writes
+// the response. The caller holds mu.
 func (s *Stream) signal() {
 	if s.changed != nil {
 		close(s.changed)
@@ -357,8 +354,8 @@ func (s *Stream) signal() {
 // ---- Following a stream ----
 
 // follower is a response that writes the events of a stream, and its position in them. Its
-// goroutine is that of ServeHTTP. The mutex of the stream guards taken and batch: this goroutine
-// changes them, and others read them.
+// goroutine is that of ServeHTTP. The mutex of the stream guards taken and batch: this
+// goroutine changes them, and others read them.
 type follower struct {
 	w       http.ResponseWriter // of the response
 	opening []byte              // what the response begins with
@@ -371,9 +368,9 @@ type follower struct {
 func (f *follower) written() int64 { return f.taken - int64(len(f.batch)) }
 
 // serveFollower is the life of a follower: it takes events, writes them, and takes again. If
-// there are none, it waits. It ends with the stream, after a farewell, when another follower takes
-// its place, when a write fails, or when the client has gone. To a client that has gone it writes
-// nothing more: the modern era forbids that.
+// there are none, it waits. It ends with the stream, after a farewell, when another follower
+// takes its place, when a write fails, or when the client has gone. To a client that has gone
+// it writes nothing more: the modern era forbids that.
 func (s *Stream) serveFollower(f *follower, r *http.Request) {
 	defer s.detach(f)
 	f.begin()
@@ -430,8 +427,8 @@ func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct
 	return nil, s.whenChanged(), false
 }
 
-// begin begins the response of a follower. It writes the status at once, so that middleware can log it.
-// Nothing between server and client may hold events back: 2026-07-28
+// begin begins the response of a follower. It writes the status at once, so that middleware can
+// log it. Nothing between server and client may hold events back: 2026-07-28
 // basic/transports/streamable-http#receiving-messages asks for X-Accel-Buffering.
 func (f *follower) begin() {
 	header := f.w.Header()
@@ -443,8 +440,8 @@ func (f *follower) begin() {
 	_ = http.NewResponseController(f.w).SetReadDeadline(time.Time{})
 }
 
-// write writes text, and then the events that a follower has taken, if there is anything. A client
-// that does not read them in time loses its connection: see limitWrite.
+// write writes text, and then the events that a follower has taken, if there is anything. A
+// client that does not read them in time loses its connection: see limitWrite.
 func (s *Stream) write(text []byte, f *follower) error {
 	if len(text)+len(f.batch) == 0 {
 		return nil
@@ -507,8 +504,8 @@ func (s *Stream) isResumable() bool {
 }
 
 // attach lets a new response follow the stream. If another one follows, the new one takes its
-// place. after is the id of the last event that the client has got; "": it names none. Where the new
-// response begins:
+// place. after is the id of the last event that the client has got; "": it names none. Where
+// the new response begins:
 //
 //	an event is named       after that event; if the client may not continue there, attach returns an error
 //	another one follows     after the last event that the other one has taken
@@ -546,10 +543,10 @@ func (s *Stream) numberOf(id string) (number int64, err error) {
 	return number, nil
 }
 
-// attachAt makes a follower that begins after the event with the number from. namesNone: the client
-// names no event. Then the response begins with an id, if the revision has that. 2025-11-25
-// basic/transports#sending-messages-to-the-server: "The server SHOULD immediately send an
-// SSE event consisting of an event ID and an empty data field". The caller holds mu.
+// attachAt makes a follower that begins after the event with the number from. namesNone: the
+// client names no event. Then the response begins with an id, if the revision has that.
+// 2025-11-25 basic/transports#sending-messages-to-the-server: "The server SHOULD immediately
+// send an SSE event consisting of an event ID and an empty data field". The caller holds mu.
 func (s *Stream) attachAt(w http.ResponseWriter, from int64, namesNone bool) *follower {
 	f := &follower{w: w, taken: from}
 	if namesNone && s.beginsWithID && s.hasIDs() {
@@ -566,14 +563,13 @@ func (s *Stream) attachAt(w http.ResponseWriter, from int64, namesNone bool) *fo
 
 // ---- A session, and its streams ----
 
-// Session is a legacy HTTP client as the server remembers it from one request to
-// the next: a Peer with an id, and its streams. A conversation of HTTP+SSE is one, too.
+// Session is a legacy HTTP client as the server remembers it from one request to the next: a
+// Peer with an id, and its streams. A conversation of HTTP+SSE is one, too.
 type Session struct {
 	*Peer
 	ID string
-	// Owner is the principal that has opened the session. A request needs both: the
-	// ID and this principal. Without authentication it is "", and the ID is the
-	// only secret.
+	// Owner is the principal that has opened the session. A request needs both: the ID and this
+	// principal. Without authentication it is "", and the ID is the only secret.
 	Owner string
 
 	table *Sessions
@@ -606,7 +602,8 @@ func (s *Session) addStream(stream *Stream) {
 	s.streams[stream.id] = stream
 }
 
-// find returns the stream to which an event belongs, by the id of the event; nil: there is none.
+// find returns the stream to which an event belongs, by the id of the event; nil: there is
+// none.
 func (s *Session) find(event string) *Stream {
 	id, _, _ := strings.Cut(event, "/")
 	s.table.mu.Lock()
@@ -630,37 +627,35 @@ func (s *Session) send(ctx context.Context, m *Message) error {
 
 // ---- Sessions: what a legacy server remembers about its HTTP clients ----
 
-// Sessions is the table of sessions of one StreamableHandler. Set the fields
-// before the first request. With the zero Sessions streams cannot be resumed: set
-// Keep. To keep state of your own for a session, use Exchange.Peer as the key, and
-// drop the state when Peer.Context ends. A modern request has no session, and its Peer
-// is nil.
+// Sessions is the table of sessions of one StreamableHandler. Set the fields before the first
+// request. With the zero Sessions streams cannot be resumed: set Keep. To keep state of your
+// own for a session, use Exchange.Peer as the key, and drop the state when Peer.Context ends. A
+// modern request has no session, and its Peer is nil.
 //
-// 2025-11-25 basic/transports#session-management: an id "SHOULD be globally unique
-// and cryptographically secure" and "MUST only contain visible ASCII characters".
-// Sessions does not check what NewID returns.
+// 2025-11-25 basic/transports#session-management: an id "SHOULD be globally unique and
+// cryptographically secure" and "MUST only contain visible ASCII characters". Sessions does not
+// check what NewID returns.
 type Sessions struct {
 	NewID func() string // nil: 130 random bits
 	// Keep is how many bytes of what was sent on a stream are kept, for a client whose
-	// connection breaks. When there are more, the oldest events go. What was sent on a
-	// stream that has ended is kept for five minutes. All sessions together keep 40 MiB:
-	// when three quarters of that are used, the streams that have ended go, the oldest
-	// first. 0: nothing is kept, and events have no ids.
+	// connection breaks. When there are more, the oldest events go. What was sent on a stream
+	// that has ended is kept for five minutes. All sessions together keep 40 MiB: when three
+	// quarters of that are used, the streams that have ended go, the oldest first. 0: nothing
+	// is kept, and events have no ids.
 	Keep int
-	// IdleTimeout is how long a session lives without an HTTP request or an open
-	// stream. A call whose connection has broken does not count: it ends with the
-	// session. 0: 30 minutes; negative: for ever.
+	// IdleTimeout is how long a session lives without an HTTP request or an open stream. A call
+	// whose connection has broken does not count: it ends with the session. 0: 30 minutes;
+	// negative: for ever.
 	IdleTimeout time.Duration
-	// Max is how many sessions there may be at once. Any further initialize is answered
-	// with 503. A session that was not used for a minute after initialize ends. An idle
-	// session costs about 1 kB. 0: 10,000.
+	// Max is how many sessions there may be at once. Any further initialize is answered with
+	// 503. A session that was not used for a minute after initialize ends. An idle session
+	// costs about 1 kB. 0: 10,000.
 	Max int
-	// Opened is called before initialize is answered, and must not block. The
-	// session is in the table by then, so it may end meanwhile. nil: not wanted.
+	// Opened is called before initialize is answered, and must not block. The session is in the
+	// table by then, so it may end meanwhile. nil: not wanted.
 	Opened func(*Session)
-	// Ended is called on the goroutine that ends the session: that of a request,
-	// a timer or Close. context.Cause of Session.Context is the reason. nil: not
-	// wanted.
+	// Ended is called on the goroutine that ends the session: that of a request, a timer or
+	// Close. context.Cause of Session.Context is the reason. nil: not wanted.
 	Ended func(*Session)
 	Log   *slog.Logger // nil: that of the StreamableHandler
 
@@ -681,8 +676,8 @@ var (
 	ErrSessionClosed  = errors.New("closed by the server")
 )
 
-// create returns a session that is not yet in the table. It counts as busy. If it cannot
-// be added, Delete it.
+// create returns a session that is not yet in the table. It counts as busy. If it cannot be
+// added, Delete it.
 func (ss *Sessions) create(owner string) *Session {
 	id := rand.Text()
 	if ss.NewID != nil {
@@ -724,8 +719,8 @@ func (ss *Sessions) insert(s *Session) error {
 	return nil
 }
 
-// get returns the session with this id and owner; nil: there is none. The session
-// counts as busy until release.
+// get returns the session with this id and owner; nil: there is none. The session counts as
+// busy until release.
 func (ss *Sessions) get(id, owner string) *Session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -746,9 +741,9 @@ func (s *Session) release() {
 	s.since = time.Now()
 }
 
-// hasEnded reports whether nobody may use the session any more: it was not used for too
-// long, or a handler has closed its Peer. The next sweep removes it. The caller holds the
-// table's mutex.
+// hasEnded reports whether nobody may use the session any more: it was not used for too long,
+// or a handler has closed its Peer. The next sweep removes it. The caller holds the table's
+// mutex.
 func (s *Session) hasEnded() bool {
 	return s.Peer.ctx.Err() != nil || s.isSilent(s.table.ttl())
 }
@@ -779,9 +774,8 @@ func (ss *Sessions) ttl() time.Duration {
 	return cmp.Or(ss.IdleTimeout, 30*time.Minute)
 }
 
-// Tag returns the text with which the ids of all events of the session begin. It
-// does not reveal the session's id, so it is for logs. An event id with another tag is
-// refused.
+// Tag returns the text with which the ids of all events of the session begin. It does not
+// reveal the session's id, so it is for logs. An event id with another tag is refused.
 func (s *Session) Tag() string {
 	sum := sha256.Sum256([]byte(s.ID))
 	return hex.EncodeToString(sum[:4])
@@ -798,8 +792,8 @@ func (s *Stream) enlist() {
 }
 
 // enlistEnded notes that the stream of a POST has ended. A client may come back for it, so it
-// is forgotten later. But the streams that go on need room for what they keep. So when only
-// a quarter of that is left, the streams that have ended are forgotten, the oldest first.
+// is forgotten later. But the streams that go on need room for what they keep. So when only a
+// quarter of that is left, the streams that have ended are forgotten, the oldest first.
 func (ss *Sessions) enlistEnded(stream *Stream) {
 	ss.mu.Lock()
 	isKnown := stream.session.streams[stream.id] == stream // otherwise it is that of a GET, or its session is over
@@ -815,8 +809,8 @@ func (ss *Sessions) enlistEnded(stream *Stream) {
 	})
 }
 
-// forgetEnded forgets streams that have ended, the oldest first, until isOver returns false
-// for one. The table's mutex is held while isOver runs.
+// forgetEnded forgets streams that have ended, the oldest first, until isOver returns false for
+// one. The table's mutex is held while isOver runs.
 func (ss *Sessions) forgetEnded(isOver func(oldest *Stream) bool) {
 	for {
 		ss.mu.Lock()
@@ -850,8 +844,8 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// Delete ends a session: its streams and the contexts of its handlers end, and
-// its waiting calls fail. why is the reason. Delete may be called more than once.
+// Delete ends a session: its streams and the contexts of its handlers end, and its waiting
+// calls fail. why is the reason. Delete may be called more than once.
 func (ss *Sessions) Delete(s *Session, why error) {
 	ss.mu.Lock()
 	known := ss.remove(s)
@@ -863,8 +857,8 @@ func (ss *Sessions) Delete(s *Session, why error) {
 	}
 }
 
-// remove takes a session out of the table, so that no request finds it any more. It
-// returns false if the session was not in the table. The caller holds mu.
+// remove takes a session out of the table, so that no request finds it any more. It returns
+// false if the session was not in the table. The caller holds mu.
 func (ss *Sessions) remove(s *Session) (known bool) {
 	s.isOver = true
 	if ss.byID[s.ID] != s {
@@ -902,8 +896,7 @@ func (ss *Sessions) end(s *Session, why error) {
 	}
 }
 
-// Close ends all sessions, after a sweep that goes on. After that, no session can be
-// added.
+// Close ends all sessions, after a sweep that goes on. After that, no session can be added.
 func (ss *Sessions) Close() {
 	ss.mu.Lock()
 	ss.closed = true
@@ -950,9 +943,9 @@ func (h *service) prepare(g *Guard, maxRequests int) {
 	h.running.limit = int64(cmp.Or(maxRequests, maxServed))
 }
 
-// run runs the handlers of a request, on a goroutine that has served others and waits for
-// the next, or else on a new one. The stack of the first has grown already: to grow a new one
-// costs a sixth of a small call, and mcpwire would be slower than other libraries.
+// run runs the handlers of a request, on a goroutine that has served others and waits for the
+// next, or else on a new one. The stack of the first has grown already: to grow a new one costs
+// a sixth of a small call, and mcpwire would be slower than other libraries.
 func (h *service) run(f func()) {
 	h.requests.Add(1) // ServeHTTP is counted, so Close does not wait yet
 	select {
@@ -1009,10 +1002,9 @@ func (h *service) newStream(s *Session) *Stream {
 	return stream
 }
 
-// standalone returns the stream for messages that belong to no request. A session has one
-// of these, and a newer GET takes it over. 2025-11-25
-// basic/transports#multiple-connections: the server "MUST NOT broadcast the same message
-// across multiple streams."
+// standalone returns the stream for messages that belong to no request. A session has one of
+// these, and a newer GET takes it over. 2025-11-25 basic/transports#multiple-connections: the
+// server "MUST NOT broadcast the same message across multiple streams."
 func (h *service) standalone(s *Session) *Stream {
 	stream := h.newStream(s)
 	stream.id, stream.state = s.Tag()+".0", unread
@@ -1027,8 +1019,8 @@ func (h *service) standalone(s *Session) *Stream {
 	return s.standalone
 }
 
-// follow writes the events of a stream to a response. If no deadline can be set, the log
-// says so once: the response breaks off when the WriteTimeout of the server is over.
+// follow writes the events of a stream to a response. If no deadline can be set, the log says
+// so once: the response breaks off when the WriteTimeout of the server is over.
 func (h *service) follow(s *Stream, f *follower, r *http.Request, g *Guard) {
 	err := http.NewResponseController(f.w).SetWriteDeadline(time.Time{})
 	if err != nil && h.noDeadlines.CompareAndSwap(false, true) {
@@ -1038,8 +1030,8 @@ func (h *service) follow(s *Stream, f *follower, r *http.Request, g *Guard) {
 }
 
 // answerOn runs the handlers of a payload, and sends their answers on a stream. There each
-// answer counts anew, so the bytes of its result are given back before. fault is the Error
-// of the last answer; nil: that is a result.
+// answer counts anew, so the bytes of its result are given back before. fault is the Error of
+// the last answer; nil: that is a result.
 func (h *service) answerOn(s *Stream, replies *responder, results *reservation) (fault *Error) {
 	defer replies.release()
 	defer results.release() // a request that was cancelled has no answer
@@ -1051,8 +1043,8 @@ func (h *service) answerOn(s *Stream, replies *responder, results *reservation) 
 }
 
 // countResults lets the Exchanges of a payload count their results, and returns what counts
-// them. The body is not needed any more when the result of its only request is encoded, so
-// its reservation is used again. A batch needs its body longer.
+// them. The body is not needed any more when the result of its only request is encoded, so its
+// reservation is used again. A batch needs its body longer.
 func (h *service) countResults(base *Exchange, isBatch bool, body *reservation) (results *reservation) {
 	results = body
 	if isBatch {
@@ -1089,8 +1081,8 @@ func (h *service) close(sessions *Sessions) {
 
 // ---- HTTP+SSE of 2024-11-05 ----
 //
-// A GET opens a stream of events. The first event says where the client sends its messages, each
-// as a POST. All messages of the server come as events of the stream:
+// A GET opens a stream of events. The first event says where the client sends its messages,
+// each as a POST. All messages of the server come as events of the stream:
 //
 //	> GET /sse                              > POST /sse?session=K7VY…
 //	> Accept: text/event-stream             > Content-Type: application/json
@@ -1103,11 +1095,10 @@ func (h *service) close(sessions *Sessions) {
 //	< event: message
 //	< data: {"jsonrpc":"2.0","id":1,"result":{…}}
 
-// SSEHandler is an http.Handler for the transport of 2024-11-05. A GET opens a
-// conversation, which ends with the response. The POSTs go to the same path, with
-// a query that names the conversation. Mount it at one path. A proxy must
-// not rewrite that path, because the server tells it to the client. What
-// Guard says about middleware holds here, too.
+// SSEHandler is an http.Handler for the transport of 2024-11-05. A GET opens a conversation,
+// which ends with the response. The POSTs go to the same path, with a query that names the
+// conversation. Mount it at one path. A proxy must not rewrite that path, because the server
+// tells it to the client. What Guard says about middleware holds here, too.
 //
 // A conversation is a session whose standalone stream is the response to the GET:
 //
@@ -1120,11 +1111,11 @@ func (h *service) close(sessions *Sessions) {
 type SSEHandler struct {
 	Handler Handler // required: a *Server, or a Handler that calls one; nil: ServeHTTP panics
 	Guard
-	// MaxRequests is how many requests of all conversations are served at once, or wait
-	// until their answers can be sent. Further ones are answered with 503. 0: 3,072.
+	// MaxRequests is how many requests of all conversations are served at once, or wait until
+	// their answers can be sent. Further ones are answered with 503. 0: 3,072.
 	MaxRequests int
-	// Max is how many conversations there may be at once. Further GETs are answered with
-	// 503. Each conversation has a connection and a goroutine. 0: 1,000.
+	// Max is how many conversations there may be at once. Further GETs are answered with 503.
+	// Each conversation has a connection and a goroutine. 0: 1,000.
 	Max   int
 	NewID func() string // returns the id of a conversation, which must be hard to guess; nil: a random text
 
@@ -1166,8 +1157,8 @@ func (h *SSEHandler) prepare() {
 var errHungUp = errors.New("ended by the client")
 
 // get opens a conversation, and writes its events until it ends. 2024-11-05
-// basic/transports#http-with-sse: "When a client connects, the server MUST send an
-// endpoint event containing a URI for the client to use for sending messages."
+// basic/transports#http-with-sse: "When a client connects, the server MUST send an endpoint
+// event containing a URI for the client to use for sending messages."
 func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal string) {
 	if !h.enter(&h.gets) {
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, "The server is shutting down")
@@ -1185,17 +1176,16 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 		return
 	}
 	h.follow(stream, f, r, &h.Guard)
-	// 2024-11-05 basic/lifecycle#shutdown: it "is indicated by closing the
-	// associated HTTP connection(s)"
+	// 2024-11-05 basic/lifecycle#shutdown: it "is indicated by closing the associated HTTP
+	// connection(s)"
 	h.table.Delete(s, errHungUp)
 }
 
-// endpointURI returns the URI to which the client POSTs: that of the GET, with the
-// id of the conversation in the query.
+// endpointURI returns the URI to which the client POSTs: that of the GET, with the id of the
+// conversation in the query.
 func endpointURI(r *http.Request, id string) string {
 	endpoint := *r.URL
-	// http.StripPrefix may have cut the path in r.URL. RequestURI is what the client
-	// has sent.
+	// http.StripPrefix may have cut the path in r.URL. RequestURI is what the client has sent.
 	if requested, err := url.ParseRequestURI(r.RequestURI); err == nil {
 		endpoint = *requested
 	}
@@ -1208,8 +1198,8 @@ func endpointURI(r *http.Request, id string) string {
 	return endpoint.String()
 }
 
-// post takes in a payload. The answers are sent on the stream, so the status only says
-// that the payload has come.
+// post takes in a payload. The answers are sent on the stream, so the status only says that the
+// payload has come.
 func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
 	isOpen := h.enter(&h.requests)
 	if isOpen {
@@ -1262,8 +1252,8 @@ func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, 
 }
 
 // handle calls the Handler. A request without a Peer is modern, and this transport has no
-// modern revision. The code is one that legacy servers use, too: with a code of modern
-// servers the client would not fall back to initialize (2026-07-28 basic/versioning).
+// modern revision. The code is one that legacy servers use, too: with a code of modern servers
+// the client would not fall back to initialize (2026-07-28 basic/versioning).
 func (h *SSEHandler) handle(ctx context.Context, x *Exchange) (any, error) {
 	if x.Peer == nil {
 		reason := fmt.Sprintf("Method not found: this transport does not serve %.100q", x.Meta().ProtocolVersion)
@@ -1272,15 +1262,14 @@ func (h *SSEHandler) handle(ctx context.Context, x *Exchange) (any, error) {
 	return h.Handler.Handle(ctx, x)
 }
 
-// Close ends all conversations, and no more are opened. Requests that are being
-// served have three seconds; then their contexts end. Close returns when all
-// conversations are over, four seconds after the call at the latest. It may be
-// called more than once.
+// Close ends all conversations, and no more are opened. Requests that are being served have
+// three seconds; then their contexts end. Close returns when all conversations are over, four
+// seconds after the call at the latest. It may be called more than once.
 //
-// Call Close at the same time as http.Server.Shutdown, and wait for both: without
-// Close, Shutdown would wait for streams that do not end. Give Shutdown a context of
-// about five seconds, and then call http.Server.Close: Shutdown also waits for the rest
-// of a body, which a client may never send.
+// Call Close at the same time as http.Server.Shutdown, and wait for both: without Close,
+// Shutdown would wait for streams that do not end. Give Shutdown a context of about five
+// seconds, and then call http.Server.Close: Shutdown also waits for the rest of a body, which a
+// client may never send.
 func (h *SSEHandler) Close() {
 	h.once.Do(h.prepare)
 	h.close(&h.table)
@@ -1288,21 +1277,20 @@ func (h *SSEHandler) Close() {
 
 // ==== The client ====
 //
-// SSEDialer and sseConn are the client of HTTP+SSE. They share poster with the client
-// of http.go: it sends POSTs, and knows which are under way. HTTPError and redirects
-// are for both clients, too.
+// SSEDialer and sseConn are the client of HTTP+SSE. They share poster with the client of
+// http.go: it sends POSTs, and knows which are under way. HTTPError and redirects are for both
+// clients, too.
 
 // ---- Reading events ----
 
-// isMessage reports whether an event carries a message of MCP. An event whose data is
-// empty only tells its id.
+// isMessage reports whether an event carries a message of MCP. An event whose data is empty
+// only tells its id.
 func (e Event) isMessage() bool { return e.Type == "message" && len(e.Data) > 0 }
 
-// ReadEvents returns the events that r holds. It reads from r only while the
-// caller ranges over them, which can be done once. If reading fails, the error is
-// yielded last; the end of r is no error. If an event has more than max bytes, the
-// error is ErrTooLarge. If r ends within an event, that event is dropped; only its
-// Retry is still yielded, in an event without data.
+// ReadEvents returns the events that r holds. It reads from r only while the caller ranges over
+// them, which can be done once. If reading fails, the error is yielded last; the end of r is no
+// error. If an event has more than max bytes, the error is ErrTooLarge. If r ends within an
+// event, that event is dropped; only its Retry is still yielded, in an event without data.
 func ReadEvents(r io.Reader, max int) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		in := newEventReader(r, max)
@@ -1340,16 +1328,15 @@ func (in *eventReader) next() (Event, error) {
 		line, err := in.readLine(in.max - len(e.Type) - len(e.ID) - len(e.Data))
 		switch {
 		case err != nil && err != ErrTooLarge && e.Retry > 0:
-			// The stream is cut off within this event. The standard drops the event,
-			// but a retry counts as soon as its line is read. The next call returns err.
+			// The stream is cut off within this event. The standard drops the event, but a
+			// retry counts as soon as its line is read. The next call returns err.
 			return Event{ID: in.id, Retry: e.Retry}, nil
 		case err != nil:
 			return Event{}, err
 		case len(line) > 0:
 			e.readField(line)
 		case e.Data == nil && e.Retry == 0 && e.ID == in.id:
-			// An empty line ends the event, but it has at most a type: the standard
-			// drops it.
+			// An empty line ends the event, but it has at most a type: the standard drops it.
 			e.Type = ""
 		default:
 			in.id = e.ID
@@ -1363,10 +1350,9 @@ func (in *eventReader) next() (Event, error) {
 	}
 }
 
-// readField reads one line of an event, such as "data: {}". A line that begins
-// with a colon is a comment. It is ignored, and so are fields that the standard
-// does not know. As in the standard, Data gets a newline after each line; next
-// removes the last one.
+// readField reads one line of an event, such as "data: {}". A line that begins with a colon is
+// a comment. It is ignored, and so are fields that the standard does not know. As in the
+// standard, Data gets a newline after each line; next removes the last one.
 func (e *Event) readField(line []byte) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
@@ -1388,9 +1374,9 @@ func (e *Event) readField(line []byte) {
 	}
 }
 
-// parseRetry reads the value of a retry field, which has nothing but digits. A
-// number that is too large becomes the largest one, 2^31-1 milliseconds. 0 becomes
-// one millisecond, because 0 in an Event means that the field is missing.
+// parseRetry reads the value of a retry field, which has nothing but digits. A number that is
+// too large becomes the largest one, 2^31-1 milliseconds. 0 becomes one millisecond, because 0
+// in an Event means that the field is missing.
 func parseRetry(value []byte) (retry time.Duration, ok bool) {
 	isNumber := len(value) > 0 && len(bytes.Trim(value, "0123456789")) == 0
 	if !isNumber {
@@ -1400,12 +1386,12 @@ func parseRetry(value []byte) (retry time.Duration, ok bool) {
 	return time.Duration(max(ms, 1)) * time.Millisecond, true
 }
 
-// readLine returns the next line without its end, which is CR, LF or CRLF. The
-// line is valid until the next call. A line of more than max bytes is the error
-// ErrTooLarge. If the stream ends within a line, readLine returns io.EOF.
+// readLine returns the next line without its end, which is CR, LF or CRLF. The line is valid
+// until the next call. A line of more than max bytes is the error ErrTooLarge. If the stream
+// ends within a line, readLine returns io.EOF.
 //
-// A line that ends with CR is returned at once, although an LF may follow: to
-// wait for the next byte could take until the next event.
+// A line that ends with CR is returned at once, although an LF may follow: to wait for the next
+// byte could take until the next event.
 func (in *eventReader) readLine(max int) ([]byte, error) {
 	in.line = in.line[:0]
 	for {
@@ -1453,25 +1439,24 @@ const (
 
 // SSEDialer is a Dialer for the transport of 2024-11-05.
 //
-// If a server does not answer the GET with a stream of events, or a POST with a
-// status of 2xx, the error is an *HTTPError. Write waits at most 30 seconds for the
-// status of a payload without a request. A stream that is lost cannot be resumed:
-// call Dial again.
+// If a server does not answer the GET with a stream of events, or a POST with a status of 2xx,
+// the error is an *HTTPError. Write waits at most 30 seconds for the status of a payload
+// without a request. A stream that is lost cannot be resumed: call Dial again.
 type SSEDialer struct {
 	URL string // required: where the server opens its stream
-	// Client sends the requests. nil: each Conn has an http.Client of its own. Of any
-	// other Client the Timeout is ignored, because it would end the stream. A redirect
-	// is followed only if its status is 307 or 308 and it stays within the origin, and
-	// at most ten times in a row. Proxies, TLS, credentials and all else that concerns
-	// each request belong to the Transport of the Client, as in WithHeader.
+	// Client sends the requests. nil: each Conn has an http.Client of its own. Of any other
+	// Client the Timeout is ignored, because it would end the stream. A redirect is followed
+	// only if its status is 307 or 308 and it stays within the origin, and at most ten times in
+	// a row. Proxies, TLS, credentials and all else that concerns each request belong to the
+	// Transport of the Client, as in WithHeader.
 	Client     *http.Client
 	MaxMessage int // the most bytes that a message of the server may have; 0: 64 MiB
 }
 
 var errNoEndpoint = fmt.Errorf("no endpoint event within %v", endpointTimeout)
 
-// Dial opens the stream, and returns a Conn. It waits at most ten seconds for the
-// event that says where to POST.
+// Dial opens the stream, and returns a Conn. It waits at most ten seconds for the event that
+// says where to POST.
 func (d SSEDialer) Dial(ctx context.Context) (Conn, error) {
 	life, cancel := context.WithCancelCause(context.Background()) // of the GET
 	defer context.AfterFunc(ctx, func() { cancel(ctx.Err()) })()
@@ -1485,8 +1470,8 @@ func (d SSEDialer) Dial(ctx context.Context) (Conn, error) {
 	return c, nil
 }
 
-// sseConn is the Conn of a client of this transport. Read reads the stream, on
-// the goroutine of its caller. Each Write is a POST.
+// sseConn is the Conn of a client of this transport. Read reads the stream, on the goroutine of
+// its caller. Each Write is a POST.
 type sseConn struct {
 	poster
 	stream   io.Closer // the body of the response to the GET
@@ -1494,9 +1479,9 @@ type sseConn struct {
 	endpoint string // the URL for POSTs
 }
 
-// open sends the GET, and reads the event that says where to POST. It must name a URL
-// of the origin from which the stream comes. Otherwise a server could make us send
-// requests to another server.
+// open sends the GET, and reads the event that says where to POST. It must name a URL of the
+// origin from which the stream comes. Otherwise a server could make us send requests to another
+// server.
 func (c *sseConn) open(ctx context.Context, target string, maxMessage int) error {
 	resp, err := c.do(ctx, http.MethodGet, target, http.Header{"Accept": {"text/event-stream"}}, nil)
 	if err != nil {
@@ -1540,8 +1525,8 @@ func (c *sseConn) Read() (Payload, error) {
 	}
 }
 
-// Write POSTs a payload, and waits for the status. 404 means that the server does not
-// know the conversation: the error wraps ErrSessionEnded and ErrNotSent.
+// Write POSTs a payload, and waits for the status. 404 means that the server does not know the
+// conversation: the error wraps ErrSessionEnded and ErrNotSent.
 func (c *sseConn) Write(ctx context.Context, out Payload) error {
 	p, err := c.newPost(ctx, out)
 	if err != nil {
@@ -1550,8 +1535,8 @@ func (c *sseConn) Write(ctx context.Context, out Payload) error {
 	return c.sendAndFinish(ctx, p, c.sendPost)
 }
 
-// sendPost sends a POST. Its status says all: 2024-11-05 does not say which status means
-// that the payload has come, so each 2xx does. The response is never a stream.
+// sendPost sends a POST. Its status says all: 2024-11-05 does not say which status means that
+// the payload has come, so each 2xx does. The response is never a stream.
 func (c *sseConn) sendPost(p *clientPost) (isStream bool, err error) {
 	header := http.Header{"Content-Type": {"application/json"}}
 	if p.revision.VersionHeader { // a server of such a revision may require it on any transport
@@ -1670,8 +1655,8 @@ func (c *poster) finish(p *clientPost) {
 	delete(c.posts, p)
 }
 
-// failAll fails all posts with ErrClosed, and all that follow. It returns why nothing could
-// be sent before; nil: it could.
+// failAll fails all posts with ErrClosed, and all that follow. It returns why nothing could be
+// sent before; nil: it could.
 func (c *poster) failAll() (before error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -1682,8 +1667,7 @@ func (c *poster) failAll() (before error) {
 	return before
 }
 
-// noteRevision reads which revision was agreed on. Only the answer to initialize
-// names one.
+// noteRevision reads which revision was agreed on. Only the answer to initialize names one.
 func (c *poster) noteRevision(in Payload) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -1733,9 +1717,8 @@ func (c *poster) do(ctx context.Context, method, target string, header http.Head
 
 const maxErrorBody = 64 << 10 // bytes of the body of an HTTPError
 
-// HTTPError is a response of HTTP that does not answer the request of a client
-// as it should. If the body is a JSON-RPC error response, errors.As finds its
-// *Error in the HTTPError.
+// HTTPError is a response of HTTP that does not answer the request of a client as it should. If
+// the body is a JSON-RPC error response, errors.As finds its *Error in the HTTPError.
 type HTTPError struct {
 	Status int
 	Header http.Header
@@ -1745,8 +1728,8 @@ type HTTPError struct {
 	id    ID     // of that error response
 }
 
-// Error returns the status, and the part of the response that best explains it:
-// the JSON-RPC error, the target of a redirect, or the beginning of the body.
+// Error returns the status, and the part of the response that best explains it: the JSON-RPC
+// error, the target of a redirect, or the beginning of the body.
 func (e *HTTPError) Error() string {
 	text := strings.TrimSpace(fmt.Sprintf("HTTP %d %s", e.Status, http.StatusText(e.Status)))
 	location := e.Header.Get("Location")
@@ -1773,8 +1756,8 @@ func (e *HTTPError) Unwrap() error {
 	return e.fault
 }
 
-// Is reports what a status means for a Client that looks for a server. target
-// is one of the errors of session.go:
+// Is reports what a status means for a Client that looks for a server. target is one of the
+// errors of session.go:
 //
 //	target            the statuses
 //	errModernServer   any with an error code that only modern servers have; 404 with CodeMethodNotFound
@@ -1808,15 +1791,14 @@ func (e *HTTPError) isModern() bool {
 // modernCodes are the codes that only modern servers have, whatever the status.
 var modernCodes = []int{CodeHeaderMismatch, CodeMissingCapability, CodeUnsupportedVersion}
 
-// Challenge returns the parameters of the first challenge of a scheme in the
-// header WWW-Authenticate. Their names are in lower case. If there is no such
-// challenge, it returns nil. 2025-11-25
-// basic/authorization#protected-resource-metadata-discovery-requirements:
+// Challenge returns the parameters of the first challenge of a scheme in the header
+// WWW-Authenticate. Their names are in lower case. If there is no such challenge, it returns
+// nil. 2025-11-25 basic/authorization#protected-resource-metadata-discovery-requirements:
 // clients "MUST be able to parse WWW-Authenticate headers". What they need is
 // Challenge("Bearer")["resource_metadata"] and Challenge("Bearer")["scope"].
 //
-// A challenge is a scheme and its parameters: tokens, each with a token or a quoted string
-// as its value. RFC 9110, sections 5.6 and 11.2:
+// A challenge is a scheme and its parameters: tokens, each with a token or a quoted string as
+// its value. RFC 9110, sections 5.6 and 11.2:
 //
 //	Bearer resource_metadata="https://…", scope="a \"b\""
 //	^word  ^word, with a value            ^word, with quoted pairs in its value
@@ -1843,8 +1825,8 @@ func (e *HTTPError) Challenge(scheme string) (params map[string]string) {
 	return params
 }
 
-// httpError returns a response as an error. It reads at most maxErrorBody bytes of the
-// body: what comes within a second, until the body ends or breaks off.
+// httpError returns a response as an error. It reads at most maxErrorBody bytes of the body:
+// what comes within a second, until the body ends or breaks off.
 func httpError(resp *http.Response) *HTTPError {
 	defer time.AfterFunc(graceAtEnd, func() { resp.Body.Close() }).Stop()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // half a body is better than none
@@ -1865,11 +1847,10 @@ func sameOrigin(a, b *url.URL) bool {
 	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
 }
 
-// keepToOrigin returns a copy of client that follows a redirect only if the
-// request is repeated as it is, and only within the origin. Any other redirect
-// would lose the body of a POST, or send its header to another server.
-// closeIdle closes the idle connections of a client that keepToOrigin has made,
-// because client is nil; otherwise it does nothing.
+// keepToOrigin returns a copy of client that follows a redirect only if the request is repeated
+// as it is, and only within the origin. Any other redirect would lose the body of a POST, or
+// send its header to another server. closeIdle closes the idle connections of a client that
+// keepToOrigin has made, because client is nil; otherwise it does nothing.
 func keepToOrigin(client *http.Client) (own *http.Client, closeIdle func()) {
 	closeIdle = func() {}
 	if client == nil {
@@ -1894,8 +1875,8 @@ func keepToOrigin(client *http.Client) (own *http.Client, closeIdle func()) {
 	return &c, closeIdle
 }
 
-// newTransport returns a Transport for one Conn, like http.DefaultTransport.
-// All its connections go to one server, so more of them may be idle.
+// newTransport returns a Transport for one Conn, like http.DefaultTransport. All its
+// connections go to one server, so more of them may be idle.
 func newTransport() *http.Transport {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
 	standard, ok := http.DefaultTransport.(*http.Transport)
@@ -1906,9 +1887,9 @@ func newTransport() *http.Transport {
 	return transport
 }
 
-// WithHeader returns a copy of client that adds header fields to each request.
-// A field that a request has already stays as it is. The field Host replaces
-// the host that the server is told. If client is nil, it is http.DefaultClient.
+// WithHeader returns a copy of client that adds header fields to each request. A field that a
+// request has already stays as it is. The field Host replaces the host that the server is told.
+// If client is nil, it is http.DefaultClient.
 func WithHeader(client *http.Client, header http.Header) *http.Client {
 	if client == nil {
 		client = http.DefaultClient
@@ -1951,12 +1932,11 @@ func (t *withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 // Guard checks each HTTP request before an http.Handler of this package reads its body.
 // StreamableHandler and SSEHandler embed one.
 //
-// The zero Guard lets in every program that can connect to the listener. Of web
-// pages it lets in only those of loopback origins, such as http://localhost:3000.
-// So listen on a loopback address, or set Authenticate.
+// The zero Guard lets in every program that can connect to the listener. Of web pages it lets
+// in only those of loopback origins, such as http://localhost:3000. So listen on a loopback
+// address, or set Authenticate.
 //
-// These are the checks, in this order. The first one that a request does not pass
-// answers it:
+// These are the checks, in this order. The first one that a request does not pass answers it:
 //
 //	check         passes if                                                                      otherwise
 //	Origin        it is missing, is a loopback origin, or is one of Origins                      403
@@ -1969,57 +1949,54 @@ func (t *withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 //
 // # Time-outs and middleware
 //
-// Set ReadTimeout of the http.Server, to half a minute for instance. Without it a
-// client may take any time to send a body, and its bytes take up memory meanwhile. The other
-// time-outs should be two seconds or longer, because a response may wait a second before it begins.
-// They do not end a stream, which sets its own deadlines.
+// Set ReadTimeout of the http.Server, to half a minute for instance. Without it a client may
+// take any time to send a body, and its bytes take up memory meanwhile. The other time-outs
+// should be two seconds or longer, because a response may wait a second before it begins. They
+// do not end a stream, which sets its own deadlines.
 //
 // Middleware may wrap the http.ResponseWriter. Then its writer needs the method Unwrap, which
-// http.ResponseController calls. If it has only Flush, a stream ends with the WriteTimeout of the
-// server. If it has neither, like that of http.TimeoutHandler, there are no streams: a call is
-// answered without its progress, and a GET is refused. In both cases the log warns once.
+// http.ResponseController calls. If it has only Flush, a stream ends with the WriteTimeout of
+// the server. If it has neither, like that of http.TimeoutHandler, there are no streams: a call
+// is answered without its progress, and a GET is refused. In both cases the log warns once.
 //
-// If a client sends more bytes after its request, net/http does not notice when the client closes
-// the connection. Then a handler without a session is not cancelled.
+// If a client sends more bytes after its request, net/http does not notice when the client
+// closes the connection. Then a handler without a session is not cancelled.
 type Guard struct {
-	// Origins are the origins that are let in besides those of loopback hosts, such
-	// as https://app.example.com. The pages of these origins, and no others, get
-	// CORS headers. The preflight of any other page is refused, even if its origin
-	// is a loopback host. 2025-11-25 basic/transports#security-warning: "Servers
-	// MUST validate the Origin header on all incoming connections to prevent DNS
-	// rebinding attacks". Write an origin exactly as a browser sends it: without a
-	// final slash, a default port or a *.
+	// Origins are the origins that are let in besides those of loopback hosts, such as
+	// https://app.example.com. The pages of these origins, and no others, get CORS headers. The
+	// preflight of any other page is refused, even if its origin is a loopback host. 2025-11-25
+	// basic/transports#security-warning: "Servers MUST validate the Origin header on all
+	// incoming connections to prevent DNS rebinding attacks". Write an origin exactly as a
+	// browser sends it: without a final slash, a default port or a *.
 	Origins []string
-	// Hosts are the values of Host that are let in besides loopback names, if the
-	// connection came to a loopback TCP address: a proxy on the same machine may
-	// pass on the name that the client has used. A value without a port stands for
-	// all ports. A value has no scheme, no slash and no *.
+	// Hosts are the values of Host that are let in besides loopback names, if the connection
+	// came to a loopback TCP address: a proxy on the same machine may pass on the name that the
+	// client has used. A value without a port stands for all ports. A value has no scheme, no
+	// slash and no *.
 	Hosts []string
-	// OriginsName and HostsName are what an error calls Origins and Hosts, such as
-	// the names of the flags that set them, when it says where to list a missing
-	// value. If they are "", they are Guard.Origins and Guard.Hosts.
+	// OriginsName and HostsName are what an error calls Origins and Hosts, such as the names of
+	// the flags that set them, when it says where to list a missing value. If they are "", they
+	// are Guard.Origins and Guard.Hosts.
 	OriginsName, HostsName string
-	// Authenticate returns the user who has sent the request. If it returns an
-	// *AuthError, that says how the request is answered; any other error is a 401. A stream,
-	// and a call in a session, goes on when its user could not authenticate any more.
-	// Two users must not get the same principal: each of them could use the
-	// sessions of the other. Authenticate is called for each request, by several
-	// goroutines at the same time. If it is nil, every request is let in, with the
-	// principal "".
+	// Authenticate returns the user who has sent the request. If it returns an *AuthError, that
+	// says how the request is answered; any other error is a 401. A stream, and a call in a
+	// session, goes on when its user could not authenticate any more. Two users must not get
+	// the same principal: each of them could use the sessions of the other. Authenticate is
+	// called for each request, by several goroutines at the same time. If it is nil, every
+	// request is let in, with the principal "".
 	Authenticate func(*http.Request) (principal string, err error)
-	// MaxHeld is how many bytes may be in use at once, for all clients together: of bodies,
-	// of which each byte counts twice, of answers, and of what streams have to write. It is
-	// at least 8 times MaxBody. What is kept for clients that come back is not among them.
-	// Fair shares between users are left to the program and its proxy, which know who the
-	// users are. 0: 64 MiB.
+	// MaxHeld is how many bytes may be in use at once, for all clients together: of bodies, of
+	// which each byte counts twice, of answers, and of what streams have to write. It is at
+	// least 8 times MaxBody. What is kept for clients that come back is not among them. Fair
+	// shares between users are left to the program and its proxy, which know who the users are.
+	// 0: 64 MiB.
 	MaxHeld   int64
 	MaxBody   int64         // the most bytes of a POST; 0: 4 MiB
 	KeepAlive time.Duration // how long a stream is silent before a comment is sent; 0: 15 s, negative: no comments are sent
 	Log       *slog.Logger  // nil: silent
 }
 
-// AuthError is an error of Guard.Authenticate. It says how the request is
-// answered.
+// AuthError is an error of Guard.Authenticate. It says how the request is answered.
 type AuthError struct {
 	Status    int    // 401, or 403 if the token lacks a scope; 0: 401
 	Challenge string // the value of WWW-Authenticate; "": Bearer
@@ -2027,8 +2004,8 @@ type AuthError struct {
 
 func (e *AuthError) Error() string { return "not authorized: " + e.Challenge }
 
-// Wrap returns an http.Handler that makes the checks of the Guard before those of next. It
-// is for one that stands beside the MCP endpoint, such as one for metadata.
+// Wrap returns an http.Handler that makes the checks of the Guard before those of next. It is
+// for one that stands beside the MCP endpoint, such as one for metadata.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := g.admit(w, r); ok {
@@ -2037,8 +2014,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// admit makes the checks of the Guard. If it returns false, it has answered the
-// request.
+// admit makes the checks of the Guard. If it returns false, it has answered the request.
 func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string, ok bool) {
 	if len(g.Origins) > 0 {
 		w.Header().Add("Vary", "Origin") // a cache must not give the response of one origin to another
@@ -2078,17 +2054,15 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request) (principal string,
 	return g.authenticate(w, r)
 }
 
-// singleFields say who has sent the request, and how its body is to be read. A
-// request that repeats one of them is refused: a proxy may have checked the one
-// line, and we would read the other. 2025-11-25
-// basic/authorization#error-handling has 400 for a "Malformed authorization
+// singleFields say who has sent the request, and how its body is to be read. A request that
+// repeats one of them is refused: a proxy may have checked the one line, and we would read the
+// other. 2025-11-25 basic/authorization#error-handling has 400 for a "Malformed authorization
 // request".
 var singleFields = []string{"Authorization", "Content-Encoding", "Content-Type"}
 
-// checkOrigin returns the reason why the Origin of a request is not let in; "": it
-// is. Browsers send this field, other programs do not. 2025-11-25
-// basic/transports#security-warning: "If the Origin header is present and
-// invalid, servers MUST respond with HTTP 403 Forbidden."
+// checkOrigin returns the reason why the Origin of a request is not let in; "": it is. Browsers
+// send this field, other programs do not. 2025-11-25 basic/transports#security-warning: "If the
+// Origin header is present and invalid, servers MUST respond with HTTP 403 Forbidden."
 func (g *Guard) checkOrigin(r *http.Request) (reason string) {
 	origins := r.Header["Origin"]
 	switch {
@@ -2099,8 +2073,8 @@ func (g *Guard) checkOrigin(r *http.Request) (reason string) {
 	case isLoopbackOrigin(origins[0]) && !isPreflight(r):
 		return ""
 	}
-	// The preflight of a page on a loopback host fails here, too: the page gets no
-	// CORS headers, and this error tells its author how to get them.
+	// The preflight of a page on a loopback host fails here, too: the page gets no CORS
+	// headers, and this error tells its author how to get them.
 	return notAllowed("Origin", origins[0], cmp.Or(g.OriginsName, "Guard.Origins"))
 }
 
@@ -2110,23 +2084,22 @@ func (g *Guard) hasListedOrigin(r *http.Request) bool {
 	return len(origins) == 1 && slices.ContainsFunc(g.Origins, func(listed string) bool { return strings.EqualFold(listed, origins[0]) })
 }
 
-// isLoopbackOrigin reports whether a loopback host has served the page of this
-// origin.
+// isLoopbackOrigin reports whether a loopback host has served the page of this origin.
 func isLoopbackOrigin(origin string) bool {
 	scheme, host, _ := strings.Cut(origin, "://")
 	return (scheme == "http" || scheme == "https") && isAllowedHost(host, nil)
 }
 
-// isPreflight reports whether a browser asks if a page may send a request: Fetch
-// standard, CORS-preflight request.
+// isPreflight reports whether a browser asks if a page may send a request: Fetch standard,
+// CORS-preflight request.
 func isPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header["Access-Control-Request-Method"] != nil
 }
 
-// checkHost returns the reason why the Host of a request is not let in; "": it is.
-// It protects a server that only programs on this machine are meant to reach. In
-// a DNS rebinding attack, a page of evil.example has the browser connect to
-// 127.0.0.1 under the name evil.example. This name is then in Host.
+// checkHost returns the reason why the Host of a request is not let in; "": it is. It protects
+// a server that only programs on this machine are meant to reach. In a DNS rebinding attack, a
+// page of evil.example has the browser connect to 127.0.0.1 under the name evil.example. This
+// name is then in Host.
 func (g *Guard) checkHost(r *http.Request) (reason string) {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	isLoopback := local != nil && local.IP.IsLoopback()
@@ -2136,9 +2109,9 @@ func (g *Guard) checkHost(r *http.Request) (reason string) {
 	return notAllowed("Host", r.Host, cmp.Or(g.HostsName, "Guard.Hosts"))
 }
 
-// isAllowedHost reports whether host is a loopback address or localhost, with or
-// without a port, or one of listed. It returns false for a text that is more than
-// a host and a port, such as localhost:1@evil.example.
+// isAllowedHost reports whether host is a loopback address or localhost, with or without a
+// port, or one of listed. It returns false for a text that is more than a host and a port, such
+// as localhost:1@evil.example.
 func isAllowedHost(host string, listed []string) bool {
 	address, err := netip.ParseAddrPort(host)
 	if err == nil && address.Addr().IsLoopback() && address.Addr().Zone() == "" {
@@ -2157,33 +2130,32 @@ func isAllowedHost(host string, listed []string) bool {
 	})
 }
 
-// notAllowed returns an error text for the author of a page, or for the user who
-// runs the server. The value is quoted and cut, because it comes from the client:
-// it may be long, and it may hold characters that move the cursor of a terminal.
+// notAllowed returns an error text for the author of a page, or for the user who runs the
+// server. The value is quoted and cut, because it comes from the client: it may be long, and it
+// may hold characters that move the cursor of a terminal.
 func notAllowed(field, value, list string) string {
 	return fmt.Sprintf("%s not allowed: %.100q; to allow it, use %s", field, value, list)
 }
 
-// isForeignLoad reports whether a page of another origin loads a URL as an image, in a
-// frame, or in another way in which a browser sends no Origin with a GET. W3C, Fetch
-// Metadata, Sec-Fetch-Site: a client that is no browser does not send the field, and none
-// means that the user has typed the address.
+// isForeignLoad reports whether a page of another origin loads a URL as an image, in a frame,
+// or in another way in which a browser sends no Origin with a GET. W3C, Fetch Metadata,
+// Sec-Fetch-Site: a client that is no browser does not send the field, and none means that the
+// user has typed the address.
 func isForeignLoad(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return r.Header["Origin"] == nil && (site == "cross-site" || site == "same-site")
 }
 
-// letPageRead lets the page that has sent a request read the response, and two
-// fields of its header. By default the browser does not allow that: Fetch standard,
-// CORS protocol.
+// letPageRead lets the page that has sent a request read the response, and two fields of its
+// header. By default the browser does not allow that: Fetch standard, CORS protocol.
 func letPageRead(header http.Header, r *http.Request) {
 	header.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
 	header.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate")
 }
 
-// answerPreflight tells a browser which requests a page may send. Each tool chooses
-// the names of its Mcp-Param fields, so every such field that the browser asks for
-// is allowed. The list has at most 64 names.
+// answerPreflight tells a browser which requests a page may send. Each tool chooses the names
+// of its Mcp-Param fields, so every such field that the browser asks for is allowed. The list
+// has at most 64 names.
 func answerPreflight(w http.ResponseWriter, r *http.Request) {
 	allowed := []string{"Content-Type", "Authorization", "Mcp-Session-Id", "MCP-Protocol-Version", "Last-Event-ID", "Mcp-Method", "Mcp-Name"}
 	requested := strings.Join(r.Header.Values("Access-Control-Request-Headers"), ",")
@@ -2201,8 +2173,7 @@ func answerPreflight(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// authenticate calls Authenticate. If it returns false, it has answered the
-// request.
+// authenticate calls Authenticate. If it returns false, it has answered the request.
 func (g *Guard) authenticate(w http.ResponseWriter, r *http.Request) (principal string, ok bool) {
 	if g.Authenticate == nil {
 		return "", true
@@ -2223,8 +2194,8 @@ func (g *Guard) authenticate(w http.ResponseWriter, r *http.Request) (principal 
 }
 
 // refuse answers a request with a status and a JSON-RPC error response. Its code is
-// CodeInternalError for a status of 500 or more, and else CodeInvalidRequest. id
-// is that of the JSON-RPC request; the zero ID: it is not known.
+// CodeInternalError for a status of 500 or more, and else CodeInvalidRequest. id is that of the
+// JSON-RPC request; the zero ID: it is not known.
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, status int, id ID, reason string) {
 	code := CodeInvalidRequest
 	if status >= http.StatusInternalServerError {
@@ -2242,8 +2213,8 @@ func (g *Guard) reject(w http.ResponseWriter, r *http.Request, status int, id ID
 // log returns Log, or a logger that drops everything.
 func (g *Guard) log() *slog.Logger { return cmp.Or(g.Log, silent) }
 
-// silence returns how long a stream is silent before a comment is sent; 0: no
-// comments are sent.
+// silence returns how long a stream is silent before a comment is sent; 0: no comments are
+// sent.
 func (g *Guard) silence() time.Duration {
 	switch {
 	case g.KeepAlive == 0:
@@ -2256,9 +2227,8 @@ func (g *Guard) silence() time.Duration {
 
 const noFlush = "No stream: this server's middleware has neither Unwrap nor Flush"
 
-// canStream reports whether a response can be flushed. If it cannot, the log says
-// so, once for each http.Handler: everything else works, so the reason would be hard to
-// find.
+// canStream reports whether a response can be flushed. If it cannot, the log says so, once for
+// each http.Handler: everything else works, so the reason would be hard to find.
 func (g *Guard) canStream(w http.ResponseWriter, warned *atomic.Bool) bool {
 	can := canFlush(w)
 	if !can && warned.CompareAndSwap(false, true) {
@@ -2267,9 +2237,8 @@ func (g *Guard) canStream(w http.ResponseWriter, warned *atomic.Bool) bool {
 	return can
 }
 
-// canFlush reports whether http.ResponseController finds a way to flush.
-// http.TimeoutHandler has none, nor have wrappers with neither an Unwrap method
-// nor a Flush method.
+// canFlush reports whether http.ResponseController finds a way to flush. http.TimeoutHandler
+// has none, nor have wrappers with neither an Unwrap method nor a Flush method.
 func canFlush(w http.ResponseWriter) bool {
 	for {
 		switch wrapper := w.(type) {
@@ -2288,8 +2257,8 @@ func writeJSON(w http.ResponseWriter, status int, p Payload) {
 	writeParts(w, status, [][]byte{p.Append(nil)})
 }
 
-// writeParts answers a request with JSON in several parts. A 503 asks the client to try
-// again after five seconds.
+// writeParts answers a request with JSON in several parts. A 503 asks the client to try again
+// after five seconds.
 func writeParts(w http.ResponseWriter, status int, parts [][]byte) {
 	size := 0
 	for _, part := range parts {
@@ -2323,8 +2292,8 @@ func extendDeadline(w http.ResponseWriter, size int) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait)) // some writers cannot
 }
 
-// limitWrite sets the deadline for a write of text, and of what a follower has taken. Between two
-// writes there is none: HTTP/2 would reset the stream when the deadline passes, and the
+// limitWrite sets the deadline for a write of text, and of what a follower has taken. Between
+// two writes there is none: HTTP/2 would reset the stream when the deadline passes, and the
 // WriteTimeout of the server must not end the stream.
 func (s *Stream) limitWrite(text []byte, f *follower) {
 	size := len(text)
@@ -2363,18 +2332,17 @@ func (f *follower) hurry() {
 	_ = http.NewResponseController(f.w).SetWriteDeadline(time.Now().Add(time.Second)) // some writers cannot
 }
 
-// clearDeadlines removes the deadlines that net/http has set: a ReadTimeout would look like
-// a client that has gone.
+// clearDeadlines removes the deadlines that net/http has set: a ReadTimeout would look like a
+// client that has gone.
 func clearDeadlines(w http.ResponseWriter) {
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Time{})
 	_ = rc.SetWriteDeadline(time.Time{})
 }
 
-// readPayload reads the payload of a POST. If it returns false, it has answered the
-// request. It insists on application/json for safety: a browser lets every page
-// POST text/plain to every origin, without a preflight. The caller releases the bytes of
-// the body.
+// readPayload reads the payload of a POST. If it returns false, it has answered the request. It
+// insists on application/json for safety: a browser lets every page POST text/plain to every
+// origin, without a preflight. The caller releases the bytes of the body.
 func (g *Guard) readPayload(w http.ResponseWriter, r *http.Request, used *counter) (in Payload, body *reservation, ok bool) {
 	if !isMedia(r.Header.Get("Content-Type"), "application/json") {
 		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Type must be application/json")
@@ -2409,8 +2377,8 @@ const several = 8
 // maxBody returns how many bytes a POST may have. A product of it must not overflow.
 func (g *Guard) maxBody() int64 { return min(cmp.Or(g.MaxBody, 4<<20), math.MaxInt64/several) }
 
-// readBody reads a body. size is its Content-Length; -1: the sender has not said
-// it. A body of more than limit bytes is the error ErrTooLarge.
+// readBody reads a body. size is its Content-Length; -1: the sender has not said it. A body of
+// more than limit bytes is the error ErrTooLarge.
 func readBody(r io.Reader, size, limit int64) ([]byte, error) {
 	if size > limit {
 		return nil, ErrTooLarge
@@ -2422,8 +2390,8 @@ func readBody(r io.Reader, size, limit int64) ([]byte, error) {
 	return body, err
 }
 
-// isMedia reports whether a Content-Type is a media type, with any parameters. A
-// parameter that is malformed does no harm, because we read none.
+// isMedia reports whether a Content-Type is a media type, with any parameters. A parameter that
+// is malformed does no harm, because we read none.
 func isMedia(header, kind string) bool {
 	if header == kind {
 		return true
@@ -2432,10 +2400,10 @@ func isMedia(header, kind string) bool {
 	return media == kind && (err == nil || err == mime.ErrInvalidMediaParameter)
 }
 
-// accepts reports whether an Accept header allows a media type. The header may
-// have several lines; if it names no media range, it allows all types. RFC 9110,
-// section 12.5.1: the most specific range that fits the type decides, and a
-// weight of 0 means "not acceptable". Other weights make no difference here.
+// accepts reports whether an Accept header allows a media type. The header may have several
+// lines; if it names no media range, it allows all types. RFC 9110, section 12.5.1: the most
+// specific range that fits the type decides, and a weight of 0 means "not acceptable". Other
+// weights make no difference here.
 //
 //	Accept: */*;q=0, application/json      JSON is allowed, all else is not
 func accepts(lines []string, kind string) bool {
@@ -2464,8 +2432,8 @@ func accepts(lines []string, kind string) bool {
 	return allowed || isEmpty
 }
 
-// hasZeroWeight reports whether the parameters of a media range have a q of 0,
-// such as q=0 or q=0.000.
+// hasZeroWeight reports whether the parameters of a media range have a q of 0, such as q=0 or
+// q=0.000.
 func hasZeroWeight(params string) bool {
 	for param := range strings.SplitSeq(params, ";") {
 		name, weight, _ := strings.Cut(strings.TrimSpace(param), "=")
@@ -2479,9 +2447,9 @@ func hasZeroWeight(params string) bool {
 
 // ---- Bounds: how much all clients together may have ----
 
-// A counter bounds what all clients of an http.Handler have together: bytes, or requests.
-// What finds no room is refused at once. A counter does not know whose things it counts,
-// so one client can take all there are: see Guard.MaxHeld. A nil counter bounds nothing.
+// A counter bounds what all clients of an http.Handler have together: bytes, or requests. What
+// finds no room is refused at once. A counter does not know whose things it counts, so one
+// client can take all there are: see Guard.MaxHeld. A nil counter bounds nothing.
 type counter struct {
 	limit int64
 
@@ -2578,32 +2546,32 @@ const (
 	// keep 115 MB of them at most.
 	maxHeader = 16 << 10
 
-	// maxConversations is how many conversations of HTTP+SSE there may be. Each of them
-	// costs about 50 KB, too.
+	// maxConversations is how many conversations of HTTP+SSE there may be. Each of them costs
+	// about 50 KB, too.
 	maxConversations = 1000
 
 	// defaultUsed is how many bytes may be in use: bodies until their results are encoded,
 	// answers and events until they are written. Eight of the largest bodies fit in. 200
-	// clients that echo 4 MiB each, and read nothing, cost 220 MB: the garbage collector
-	// lets memory grow to twice of what is in use.
+	// clients that echo 4 MiB each, and read nothing, cost 220 MB: the garbage collector lets
+	// memory grow to twice of what is in use.
 	defaultUsed = 64 << 20
 
-	// maxKept is how many bytes all sessions together keep for clients that come back:
-	// what ten sessions keep that have 4 MiB each. 2,000 clients that read no progress,
-	// of which all of it is kept, cost 240 MB with their connections; with 64 MiB, 290 MB.
+	// maxKept is how many bytes all sessions together keep for clients that come back: what ten
+	// sessions keep that have 4 MiB each. 2,000 clients that read no progress, of which all of
+	// it is kept, cost 240 MB with their connections; with 64 MiB, 290 MB.
 	maxKept = 40 << 20
 
-	// countFrom is the size up to which a body, a result, and what a stream has to write
-	// are not counted. So small calls go on when large ones use all bytes. Those of the
-	// handlers that run at once use 12 MB at most; more wait only in as many connections.
+	// countFrom is the size up to which a body, a result, and what a stream has to write are
+	// not counted. So small calls go on when large ones use all bytes. Those of the handlers
+	// that run at once use 12 MB at most; more wait only in as many connections.
 	countFrom = 4 << 10
 )
 
 // errNoMemory is the answer where there is no room.
 var errNoMemory = &Error{Code: CodeInternalError, Message: "Too much is held for clients at the moment"}
 
-// maxUsed returns how many bytes may be in use: enough for several of the largest bodies
-// with their answers, whatever MaxBody is.
+// maxUsed returns how many bytes may be in use: enough for several of the largest bodies with
+// their answers, whatever MaxBody is.
 func (g *Guard) maxUsed() int64 {
 	return max(cmp.Or(g.MaxHeld, defaultUsed), several*g.maxBody())
 }
@@ -2616,10 +2584,10 @@ func counted(n int) int {
 	return n
 }
 
-// encode encodes a result. From now on results has its bytes, instead of what it had
-// before: small calls may have large answers. A result that knows its size is counted before
-// it is encoded. Only a few of these are encoded at a time, because that needs several times
-// their memory.
+// encode encodes a result. From now on results has its bytes, instead of what it had before:
+// small calls may have large answers. A result that knows its size is counted before it is
+// encoded. Only a few of these are encoded at a time, because that needs several times their
+// memory.
 func (h *service) encode(result any, results *reservation) (json.RawMessage, error) {
 	results.release()
 	if r, ok := result.(interface{ textSize() int }); ok {
@@ -2640,8 +2608,8 @@ func (h *service) encode(result any, results *reservation) (json.RawMessage, err
 	return raw, err
 }
 
-// countingReader reads a body, and takes its bytes while they come: a client may announce
-// much and send nothing. Each byte counts twice, because the handler decodes it.
+// countingReader reads a body, and takes its bytes while they come: a client may announce much
+// and send nothing. Each byte counts twice, because the handler decodes it.
 type countingReader struct {
 	io.Reader
 	body *reservation
@@ -2659,8 +2627,8 @@ func (r *countingReader) Read(b []byte) (int, error) {
 }
 
 // answersIn returns how many answers a payload gets. What is no message gets one, too. A
-// JSON-RPC response or a notification gets none, so it never waits for requests: they may be waiting
-// for it.
+// JSON-RPC response or a notification gets none, so it never waits for requests: they may be
+// waiting for it.
 func answersIn(in Payload) (n int) {
 	for _, m := range in.Messages {
 		if m.Kind() == Request || m.Kind() == Invalid {
@@ -2670,8 +2638,8 @@ func answersIn(in Payload) (n int) {
 	return n
 }
 
-// idOf returns the id for an error that is about a whole payload: that of a request,
-// or of an Invalid message.
+// idOf returns the id for an error that is about a whole payload: that of a request, or of an
+// Invalid message.
 func idOf(in Payload) ID {
 	if m := in.Messages[0]; !in.Batch && m.Kind() != Response {
 		return m.ID
@@ -2685,13 +2653,13 @@ func hasResponseTo(in Payload, id ID) bool {
 }
 
 const (
-	// maxSessions is how many sessions there may be. An idle one takes about 1 kB, so
-	// all of them take 10 MB. The sweep needs about a millisecond for them.
+	// maxSessions is how many sessions there may be. An idle one takes about 1 kB, so all of
+	// them take 10 MB. The sweep needs about a millisecond for them.
 	maxSessions = 10_000
 
-	// minSilence is how long a session must be silent before it ends, if it was not used
-	// after initialize, or before its calls are stopped. A client that was cut off tries to
-	// come back more often than that.
+	// minSilence is how long a session must be silent before it ends, if it was not used after
+	// initialize, or before its calls are stopped. A client that was cut off tries to come back
+	// more often than that.
 	minSilence = time.Minute
 
 	sweepEvery = 30 * time.Second
@@ -2723,8 +2691,8 @@ type eventBytes struct {
 	countsAll bool     // small results count, too: those of a batch are written together
 }
 
-// send sends a message that is no answer. If too much is in use, pushCounted returns errNoMemory.
-// Then progress is dropped: the answer makes it unnecessary.
+// send sends a message that is no answer. If too much is in use, pushCounted returns
+// errNoMemory. Then progress is dropped: the answer makes it unnecessary.
 func (s *Stream) send(ctx context.Context, m *Message) error {
 	e := newSentEvent(m)
 	err := s.pushCounted(ctx, e)
@@ -2735,8 +2703,8 @@ func (s *Stream) send(ctx context.Context, m *Message) error {
 }
 
 // sendAnswer sends an answer. If too much is in use, an error takes its place. Any other error
-// means that no client can read the answer, and there is nobody to tell that. sendAnswer returns
-// the Error that it has sent; nil: it was a result.
+// means that no client can read the answer, and there is nobody to tell that. sendAnswer
+// returns the Error that it has sent; nil: it was a result.
 func (s *Stream) sendAnswer(m *Message) *Error {
 	if errors.Is(s.pushCounted(context.Background(), newSentEvent(m)), errNoMemory) {
 		m = NewResponse(m.ID, nil, errNoMemory)
@@ -2758,6 +2726,11 @@ func (s *Stream) pushCounted(ctx context.Context, e sentEvent) error {
 	return err
 }
 
+// onlyAnswers reports whether the buffer has nothing but answers.
+func (b *eventBuffer) onlyAnswers() bool {
+	return !slices.ContainsFunc(b.events, func(e sentEvent) bool { return !e.isAnswer() })
+}
+
 // reserve counts the bytes of an event that is to be added. If all clients together have too
 // much in use, it returns false, and counts nothing. It needs no mutex.
 func (b *eventBuffer) reserve(e sentEvent) bool { return b.usedByAll.take(b.counted(e)) }
@@ -2774,8 +2747,8 @@ func (b *eventBuffer) counted(e sentEvent) int {
 	return counted(e.size())
 }
 
-// mustWait reports whether the sender of an event has to wait, because much is not written yet. The
-// caller holds mu.
+// mustWait reports whether the sender of an event has to wait, because much is not written yet.
+// The caller holds mu.
 func (s *Stream) mustWait(e sentEvent) bool {
 	switch {
 	case s.state == away: // the client may never come back
@@ -2800,8 +2773,8 @@ func (s *Stream) settle() {
 	s.buffer.settleThrough(through, droppable, s.state != unread && !s.isForgotten)
 }
 
-// settleThrough ends the use of the events up to number through. If the client may come back, they
-// are kept from now on. These go:
+// settleThrough ends the use of the events up to number through. If the client may come back,
+// they are kept from now on. These go:
 //
 //   - all of them, if the client cannot come back, or nothing is kept
 //   - the oldest ones of this stream, if all streams together keep too much
@@ -2856,10 +2829,10 @@ func (b *eventBuffer) remove() {
 }
 
 // disconnect cuts the connection on purpose: the follower ends when it has written all events,
-// and tells the client to come back after retry. The stream goes on. Only 2025-11-25 has this, in
-// basic/transports#sending-messages-to-the-server: after an event id has been sent, "the server
-// MAY close the connection (without terminating the SSE stream) at any time". In other revisions,
-// if nothing is kept, or if the response is over already, disconnect does nothing.
+// and tells the client to come back after retry. The stream goes on. Only 2025-11-25 has this,
+// in basic/transports#sending-messages-to-the-server: after an event id has been sent, "the
+// server MAY close the connection (without terminating the SSE stream) at any time". In other
+// revisions, if nothing is kept, or if the response is over already, disconnect does nothing.
 func (s *Stream) disconnect(retry time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -2888,8 +2861,8 @@ func (s *Stream) forget() {
 	s.settle()
 }
 
-// noteQuestion notes a request of the server, and forgets those that are answered. The
-// caller holds mu.
+// noteQuestion notes a request of the server, and forgets those that are answered. The caller
+// holds mu.
 func (s *Stream) noteQuestion(question ID) {
 	if question == (ID{}) || s.session == nil {
 		return
@@ -2942,9 +2915,9 @@ func (e sentEvent) parts() [][]byte {
 	return [][]byte{e.text, e.result, []byte("}")}
 }
 
-// appendOrWrite appends an event with its data to text. If the data is large, text and event are
-// written instead, and next is what is to be written after them. Such data is not copied: many
-// responses may write it, one after another.
+// appendOrWrite appends an event with its data to text. If the data is large, text and event
+// are written instead, and next is what is to be written after them. Such data is not copied:
+// many responses may write it, one after another.
 func (f *follower) appendOrWrite(text []byte, event Event, e sentEvent) (next []byte, err error) {
 	if e.size() <= maxCopied {
 		event.Data = e.text
@@ -2968,9 +2941,9 @@ func (ss *Sessions) sweepLater() {
 	time.AfterFunc(min(ss.ttl()/4+time.Millisecond, sweepEvery), ss.sweep)
 }
 
-// sweep ends the sessions that have been idle for too long, and those that were not used
-// for a minute after initialize. Of the others it forgets the streams that are not to be
-// kept any more. As long as there are sessions, it sets the timer again.
+// sweep ends the sessions that have been idle for too long, and those that were not used for a
+// minute after initialize. Of the others it forgets the streams that are not to be kept any
+// more. As long as there are sessions, it sets the timer again.
 //
 // If a request has found no room since the last sweep, it also stops the calls of all sessions
 // whose clients have gone a minute ago. This is the only way in which a client that has gone,

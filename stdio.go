@@ -5,15 +5,15 @@ package main
 
 // Stdio, and other streams of bytes: one message on each line.
 //
-// A client starts the server as its child. It writes to the child's standard input, and
-// reads the child's standard output.
+// A client starts the server as its child. It writes to the child's standard input, and reads
+// the child's standard output.
 //
 //	> {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{…}}⏎        client to the server's stdin
 //	< {"jsonrpc":"2.0","method":"notifications/progress","params":{…}}⏎   the server's stdout: messages and nothing else
 //	< {"jsonrpc":"2.0","id":1,"result":{…}}⏎
 //
-// No message says that the conversation is over. The client closes the server's stdin.
-// The server reads to the end of its input, and exits.
+// No message says that the conversation is over. The client closes the server's stdin. The
+// server reads to the end of its input, and exits.
 //
 //	the client's process: not on a first reading  the server's process
 //	CommandDialer.Dial   starts it  ────────────► StdioConn
@@ -23,12 +23,12 @@ package main
 //	child.awaitExit      ◄────────── exit status  exits when stdin has ended
 //	child.shutDown       closes stdin; if that is not enough, SIGTERM, then SIGKILL
 //
-// To see it work, read lessons 01 and 14 of the course: testdata/README.md. On a first
-// reading, read to the banner "The client": 178 lines. The last part of this file is about lines
-// that are too long, about signals, and about processes that do not end as they should.
+// To see it work, read lessons 01 and 14 of the course: testdata/README.md. On a first reading,
+// read to the banner "The client": 178 lines. The last part of this file is about lines that
+// are too long, about signals, and about processes that do not end as they should.
 //
-// Source: 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown;
-// 2026-07-28 basic/transports/stdio. Copy this file with jsonrpc.go.
+// Source: 2025-11-25 basic/transports#stdio and basic/lifecycle#shutdown; 2026-07-28
+// basic/transports/stdio. Copy this file with jsonrpc.go.
 
 import (
 	"bufio"
@@ -50,15 +50,15 @@ import (
 
 // ==== The wire ====
 
-// NewLineConn returns a Conn that reads and writes one payload on each line. It is for
-// stdio, TCP, Unix sockets and other streams of bytes. 2026-07-28
-// basic/transports/stdio: transports on byte streams "SHOULD reuse this framing".
+// NewLineConn returns a Conn that reads and writes one payload on each line. It is for stdio,
+// TCP, Unix sockets and other streams of bytes. 2026-07-28 basic/transports/stdio: transports
+// on byte streams "SHOULD reuse this framing".
 //
-// A line may have up to maxLine bytes without its line end; 0: 4 MiB. A longer line is read
-// to its end, and thrown away. If it was a request, the response is an error. If it was the
-// response to a call of ours, the call fails: see tooLong. closeStream, which is required, is called once: by the
-// first Close, or after the first failed write to w. It should make a waiting Read or Write return.
-// For standard input that is impossible.
+// A line may have up to maxLine bytes without its line end; 0: 4 MiB. A longer line is read to
+// its end, and thrown away. If it was a request, the response is an error. If it was the
+// response to a call of ours, the call fails: see tooLong. closeStream, which is required, is
+// called once: by the first Close, or after the first failed write to w. It should make a
+// waiting Read or Write return. For standard input that is impossible.
 func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error) Conn {
 	return &lineConn{
 		r:         bufio.NewReaderSize(r, 64<<10),
@@ -81,8 +81,8 @@ type lineConn struct {
 	writeErr  error // why nothing more is written: w has failed; writeLock guards this field
 }
 
-// Read returns the payload of the next line that is not blank. The last line need not
-// end with a newline.
+// Read returns the payload of the next line that is not blank. The last line need not end with
+// a newline.
 func (c *lineConn) Read() (Payload, error) {
 	for {
 		line, err := c.readLine()
@@ -98,8 +98,8 @@ func (c *lineConn) Read() (Payload, error) {
 }
 
 // readLine returns the next line, without its line end. Of a line that is too long it keeps the
-// beginning, which is longer than maxLine, so that Read sees it. A last line without a line end counts. Each line has memory of its
-// own, because a Payload refers to it.
+// beginning, which is longer than maxLine, so that Read sees it. A last line without a line end
+// counts. Each line has memory of its own, because a Payload refers to it.
 func (c *lineConn) readLine() ([]byte, error) {
 	var line []byte
 	for {
@@ -116,9 +116,9 @@ func (c *lineConn) readLine() ([]byte, error) {
 	}
 }
 
-// Write writes a payload as one line. If ctx ends, it returns at once. A line that was begun
-// is still finished, as soon as the other end reads again: half a line would damage the line
-// after it.
+// Write writes a payload as one line. If ctx ends, it returns at once. A line that was begun is
+// still finished, as soon as the other end reads again: half a line would damage the line after
+// it.
 func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	select {
 	case c.writeLock <- struct{}{}:
@@ -159,15 +159,15 @@ func (c *lineConn) Close() error { return c.closeOnce() }
 
 // ==== The server ====
 
-// StdioConn returns the Conn of a server that a client has started: it reads standard
-// input and writes standard output. maxLine is as for NewLineConn.
+// StdioConn returns the Conn of a server that a client has started: it reads standard input and
+// writes standard output. maxLine is as for NewLineConn.
 //
-// ServeConn calls Close while handlers may still run. This Close does nothing, so their responses
-// are still written. A Read that waits ends only with the input or the process.
+// ServeConn calls Close while handlers may still run. This Close does nothing, so their
+// responses are still written. A Read that waits ends only with the input or the process.
 //
-// A fmt.Println would spoil the messages on standard output. So set os.Stdout = os.Stderr
-// after StdioConn, which has kept the real standard output. Then such text goes to the log of
-// the client. A command that a tool runs does no harm: what an exec.Cmd prints is thrown away,
+// A fmt.Println would spoil the messages on standard output. So set os.Stdout = os.Stderr after
+// StdioConn, which has kept the real standard output. Then such text goes to the log of the
+// client. A command that a tool runs does no harm: what an exec.Cmd prints is thrown away,
 // unless you set its Stdout.
 //
 // If the client has gone, Write returns an error: see catchSIGPIPE.
@@ -183,27 +183,27 @@ func StdioConn(maxLine int) Conn {
 // CommandDialer is a Dialer that starts a server as a child process, without a shell. It
 // exchanges lines with the child, over the child's standard input and output.
 //
-// What the child writes to stderr goes to the command's Stderr. When Close returns, all of
-// it has been written there, unless that writer blocks for more than a second. If the
-// command's SysProcAttr is nil, the child starts a new process group, on systems that have
-// process groups.
+// What the child writes to stderr goes to the command's Stderr. When Close returns, all of it
+// has been written there, unless that writer blocks for more than a second. If the command's
+// SysProcAttr is nil, the child starts a new process group, on systems that have process
+// groups.
 //
-// When the child ends, Read fails with its exit status. If the command has no Stderr, the
-// error also has the last 2,048 bytes that the child wrote to stderr.
+// When the child ends, Read fails with its exit status. If the command has no Stderr, the error
+// also has the last 2,048 bytes that the child wrote to stderr.
 //
-// Close shuts the child down as 2025-11-25 basic/lifecycle#shutdown asks: it closes the
-// child's stdin, then sends SIGTERM, then kills the child. The signals go to the whole
-// process group of the child. When Close returns, all processes of the group have ended
-// or were killed. If the child does not end at all, Close returns an error. If the child
-// ends by itself, the rest of its group is shut down in the same steps.
+// Close shuts the child down as 2025-11-25 basic/lifecycle#shutdown asks: it closes the child's
+// stdin, then sends SIGTERM, then kills the child. The signals go to the whole process group of
+// the child. When Close returns, all processes of the group have ended or were killed. If the
+// child does not end at all, Close returns an error. If the child ends by itself, the rest of
+// its group is shut down in the same steps.
 //
-// A process that has left the group lives on. If it has the child's stdout, Read does not
-// see the end of the child, and waits until Close. Write sees it.
+// A process that has left the group lives on. If it has the child's stdout, Read does not see
+// the end of the child, and waits until Close. Write sees it.
 type CommandDialer struct {
-	// Command returns the command of one child, a new one each time: an exec.Cmd can be
-	// started only once. Required. Its Stdin and Stdout are replaced. Use exec.Command: a
-	// goroutine of exec.CommandContext would never end. The child gets the environment of
-	// this process, unless Env of the command is set.
+	// Command returns the command of one child, a new one each time: an exec.Cmd can be started
+	// only once. Required. Its Stdin and Stdout are replaced. Use exec.Command: a goroutine of
+	// exec.CommandContext would never end. The child gets the environment of this process,
+	// unless Env of the command is set.
 	Command func() *exec.Cmd
 	Grace   time.Duration // how long Close waits after each step for the child to end; 0: two seconds
 	MaxLine int           // bytes of a line of the child, as for NewLineConn; 0: 64 MiB, as for HTTPDialer
@@ -260,8 +260,7 @@ func (c *child) start() error {
 	return c.cmd.Start()
 }
 
-// Read returns the next payload. When the output of the child has ended, the error says
-// why.
+// Read returns the next payload. When the output of the child has ended, the error says why.
 func (c *child) Read() (Payload, error) {
 	in, err := c.lines.Read()
 	if err == nil {
@@ -270,8 +269,8 @@ func (c *child) Read() (Payload, error) {
 	return Payload{}, c.explain(err)
 }
 
-// Write writes a payload. If the child has ended, or does not read any more, the error
-// wraps ErrClosed and says why.
+// Write writes a payload. If the child has ended, or does not read any more, the error wraps
+// ErrClosed and says why.
 func (c *child) Write(ctx context.Context, p Payload) error {
 	err := c.lines.Write(ctx, p)
 	if err == nil || ctx.Err() != nil {
@@ -280,8 +279,7 @@ func (c *child) Write(ctx context.Context, p Payload) error {
 	return fmt.Errorf("%w: %w", ErrClosed, c.explain(err))
 }
 
-// explain returns why reading or writing has failed with err: most often, the child has
-// ended.
+// explain returns why reading or writing has failed with err: most often, the child has ended.
 func (c *child) explain(err error) error {
 	if !closedWithin(exitTime, c.exited) {
 		return fmt.Errorf("server closed its stdin or stdout: %w", err)
@@ -302,8 +300,8 @@ func (c *child) Close() error {
 }
 
 // shutDown ends the child and its group, in steps. It is the closeStream of lines, so it runs
-// once: by Close, when nothing can be written any more, or when the child has ended by
-// itself. It takes three times grace at most.
+// once: by Close, when nothing can be written any more, or when the child has ended by itself.
+// It takes three times grace at most.
 //
 //	stdin is closed ── grace ──► SIGTERM ── grace ──► SIGKILL ── grace ──► an error
 //
@@ -324,9 +322,9 @@ func (c *child) shutDown() error {
 	return nil
 }
 
-// awaitExit waits for the end of the process. Then it shuts down what is left of the
-// process group. It does not call cmd.Wait, which closes the pipes of stdout and stderr,
-// perhaps before all is read.
+// awaitExit waits for the end of the process. Then it shuts down what is left of the process
+// group. It does not call cmd.Wait, which closes the pipes of stdout and stderr, perhaps before
+// all is read.
 func (c *child) awaitExit() {
 	state, err := c.cmd.Process.Wait()
 	c.cmd.ProcessState = state
@@ -341,17 +339,17 @@ func (c *child) awaitExit() {
 // ==== Bounds and protection ====
 
 const (
-	// headOfLine is how many bytes of a line that is too long are searched for its id.
-	// Most peers write the id first, or after the name of the method.
+	// headOfLine is how many bytes of a line that is too long are searched for its id. Most
+	// peers write the id first, or after the name of the method.
 	headOfLine = 4 << 10
 	// exitTime is how long we wait until the process and its stderr end, when its stdin or
-	// stdout has ended. Normally both end at once. But a process may close its stdout
-	// and live on, a process outside of the group may keep stderr open for ever, and the
-	// writer that takes in stderr may block.
+	// stdout has ended. Normally both end at once. But a process may close its stdout and live
+	// on, a process outside of the group may keep stderr open for ever, and the writer that
+	// takes in stderr may block.
 	exitTime  = time.Second
 	maxStderr = 2048 // bytes of stderr that an error shows
-	// groupInterval is the time between two checks whether a process group is empty. It
-	// is short, because most groups are empty soon.
+	// groupInterval is the time between two checks whether a process group is empty. It is
+	// short, because most groups are empty soon.
 	groupInterval = 10 * time.Millisecond
 )
 
@@ -376,8 +374,8 @@ func (c *lineConn) tooLong(line []byte) Payload {
 // Read would fail.
 func catchSIGPIPE() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
-// copyStderr passes on what comes from stderr. If to is nil, it remembers the last of it.
-// It reads on even if to fails: otherwise the child would block when the pipe is full.
+// copyStderr passes on what comes from stderr. If to is nil, it remembers the last of it. It
+// reads on even if to fails: otherwise the child would block when the pipe is full.
 func (c *child) copyStderr(to io.Writer) {
 	defer close(c.stderrEnded)
 	part := make([]byte, 4<<10)
@@ -396,8 +394,8 @@ func (c *child) copyStderr(to io.Writer) {
 }
 
 // ownGroup returns the attributes of a process that starts a new process group. The field
-// Setpgid exists only on Unix. It is set by reflection, so that this file compiles on
-// Linux, macOS and Windows.
+// Setpgid exists only on Unix. It is set by reflection, so that this file compiles on Linux,
+// macOS and Windows.
 func ownGroup() *syscall.SysProcAttr {
 	attr := new(syscall.SysProcAttr)
 	setpgid := reflect.ValueOf(attr).Elem().FieldByName("Setpgid")
@@ -407,12 +405,12 @@ func ownGroup() *syscall.SysProcAttr {
 	return attr
 }
 
-// endsWithin waits until the child has ended and its group is empty, for at most d. It
-// reports whether that is so.
+// endsWithin waits until the child has ended and its group is empty, for at most d. It reports
+// whether that is so.
 //
-// A process that has ended stays in the group, as a zombie, until its parent has waited for
-// it. In a container whose first process does not wait for others, a zombie stays for ever.
-// Then Close takes all its steps, which does no harm.
+// A process that has ended stays in the group, as a zombie, until its parent has waited for it.
+// In a container whose first process does not wait for others, a zombie stays for ever. Then
+// Close takes all its steps, which does no harm.
 func (c *child) endsWithin(d time.Duration) bool {
 	deadline := time.Now().Add(d)
 	if !closedWithin(d, c.exited) {
@@ -427,12 +425,12 @@ func (c *child) endsWithin(d time.Duration) bool {
 	return true
 }
 
-// signal sends a signal to the process group. If there is none, it sends the signal to
-// the process.
+// signal sends a signal to the process group. If there is none, it sends the signal to the
+// process.
 //
-// As long as the group has a process, no other group gets its number. endsWithin has just
-// seen a process in it. If that has ended since, another group could have the number, but
-// systems use a number again only after many others.
+// As long as the group has a process, no other group gets its number. endsWithin has just seen
+// a process in it. If that has ended since, another group could have the number, but systems
+// use a number again only after many others.
 func (c *child) signal(s os.Signal) error {
 	if c.signalGroup(s) == nil {
 		return nil
@@ -443,8 +441,8 @@ func (c *child) signal(s os.Signal) error {
 // noSignal never arrives. Sending it only checks whether the group has processes.
 const noSignal = syscall.Signal(0)
 
-// signalGroup sends a signal to the process group. It returns an error if the group is
-// empty, or if the system has no process groups.
+// signalGroup sends a signal to the process group. It returns an error if the group is empty,
+// or if the system has no process groups.
 func (c *child) signalGroup(s os.Signal) error {
 	group, err := os.FindProcess(-c.cmd.Process.Pid) // on Unix, a negative number stands for a group
 	if err != nil {
