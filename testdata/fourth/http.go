@@ -205,9 +205,11 @@ func (c *client) follow(response *http.Response, id string) (m message, err erro
 }
 
 // resume asks for the rest of a stream that broke, with a GET that names the last event. If
-// there is no connection, it tries again. Without a session the server has kept nothing.
+// there is no connection, it tries again.
 func (c *client) resume(at *position, cut error) (*http.Response, error) {
-	for c.session != "" && at.lastID != "" && at.tries < maxTries && !errors.Is(cut, bufio.ErrTooLong) {
+	isKept := c.session != "" && at.lastID != ""   // without a session the server keeps nothing; without an id the GET names nothing
+	comesAgain := errors.Is(cut, bufio.ErrTooLong) // an event that is too long
+	for isKept && !comesAgain && at.tries < maxTries {
 		time.Sleep(max(at.retry, pause<<at.tries))
 		at.tries++
 		response, err := c.do(http.MethodGet, map[string]string{"Accept": "text/event-stream", "Last-Event-ID": at.lastID}, nil)

@@ -154,7 +154,7 @@ func (c *client) connect() error {
 	case legacy:
 		return c.initialize()
 	}
-	return cmp.Or(err, fmt.Errorf("the server speaks %q, and this client does not", discovered.Versions))
+	return cmp.Or(err, fmt.Errorf("the server speaks %q, and this client does not", discovered.Versions)) // err is nil if the list has no version of ours
 }
 
 // next returns the revision to continue with after server/discover; "": the client gives up.

@@ -302,7 +302,7 @@ type call struct {
 	session *session
 	request message
 	stream  *stream // what the server sends about the call
-	reader  int     // which reader of the stream the POST's response is: its number from takeOver
+	reader  int     // the POST's response is this reader of the stream (see takeOver)
 }
 
 // serve begins a call on a goroutine of its own. Then it writes what the call sends.
@@ -510,35 +510,35 @@ func (c *call) respond(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case ok && first.Method == "": // it has no method, so it is the answer
 		writeJSON(w, http.StatusOK, first)
-	case !ok && soon.Err() == nil: // next gave up although there was time left: the stream has ended without an answer, so the call was cancelled
+	case !ok && soon.Err() == nil:
+		// There is time left. So the call was cancelled, or another response reads the stream now.
 		w.Header().Set("Content-Type", "text/event-stream")
 	default:
 		c.stream.follow(w, r, c.reader, 0, true)
 	}
 }
 
-// get opens a stream. If the client names an event, it was cut off, and gets what follows
-// that event. Otherwise it gets what belongs to no call. The first GET gets what is sent after
-// it. A later GET continues after the last message that an earlier one has taken.
+// get opens a stream. What the client gets depends on the event that it names:
+//
+//	an event           what follows that event, on the stream of the event
+//	none, first GET    what is sent on the standalone stream from now on
+//	none, later GET    what follows the last message that an earlier GET has taken
 func (s *session) get(w http.ResponseWriter, r *http.Request) {
 	lastID := r.Header.Get("Last-Event-ID")
 	s.mu.Lock()
 	st, n := s.find(lastID)
-	reader := 0
-	if st != nil {
-		reader = st.takeOver()
-	}
-	s.mu.Unlock()
 	if st == nil {
+		s.mu.Unlock()
 		http.Error(w, "There is no such event", http.StatusBadRequest)
 		return
 	}
+	reader := st.takeOver()
+	s.mu.Unlock()
 	st.follow(w, r, reader, n, lastID == "")
 }
 
-// find returns the stream of an event, and the number of the event's message. If the client
-// names no event, it returns the standalone stream, and the last message that was taken. The
-// caller holds the mutex.
+// find returns what a GET continues: a stream, and the number of the message after which it
+// begins. If there is no such event, the stream is nil. The caller holds the mutex.
 func (s *session) find(id string) (st *stream, n int) {
 	if id == "" {
 		st = s.standalone

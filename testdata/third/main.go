@@ -127,8 +127,7 @@ func newServer() *server {
 	return &server{notes: map[string]string{}, subscriptions: map[*subscription]bool{}}
 }
 
-// A call is a request while the server works on it. The goroutine of net/http is the only
-// one that uses it.
+// A call is a request while the server works on it. Only one goroutine uses it, that of net/http.
 type call struct {
 	server   *server
 	w        http.ResponseWriter
@@ -184,29 +183,31 @@ func (m *request) idIsValid() bool {
 	return m.ID == nil || strings.IndexByte(`"-0123456789`, m.ID[0]) >= 0
 }
 
-// check returns an error if a request does not say what it must say, in the body and again
-// in the header. A proxy may have let it pass because of the header. So nothing runs if the
-// body says something else.
+// check returns an error if a request does not say what it must say, in body and header.
 func (m *request) check(header http.Header) *rpcError {
-	meta, name := m.Params.Meta, m.Params.Name
-	if m.Method == "resources/read" {
-		name = m.Params.URI
-	}
-	versions := object{"supported": []string{revision}} // data of the error: it tells the client what to put into _meta
-	incomplete := &rpcError{invalidParams, "_meta must have protocolVersion and clientCapabilities", versions}
+	meta, supported := m.Params.Meta, []string{revision} // supported tells the client what to put into _meta
 	switch {
-	case meta.Version == "":
-		return incomplete
-	case meta.Version != revision:
-		versions["requested"] = meta.Version
-		return &rpcError{unsupportedVersion, "Unsupported protocol version", versions}
-	case meta.Capabilities == nil:
-		return incomplete
-	case len(header.Values("MCP-Protocol-Version")) > 1, len(header.Values("Mcp-Method")) > 1, len(header.Values("Mcp-Name")) > 1,
-		header.Get("MCP-Protocol-Version") != revision, header.Get("Mcp-Method") != m.Method, decoded(header.Get("Mcp-Name")) != name:
+	case meta.Version != "" && meta.Version != revision:
+		return &rpcError{unsupportedVersion, "Unsupported protocol version", object{"supported": supported, "requested": meta.Version}}
+	case meta.Version == "" || meta.Capabilities == nil:
+		return &rpcError{invalidParams, "_meta must have protocolVersion and clientCapabilities", object{"supported": supported}}
+	case !m.isRepeatedBy(header):
 		return &rpcError{headerMismatch, "MCP-Protocol-Version, Mcp-Method and Mcp-Name must repeat the body", nil}
 	}
 	return nil
+}
+
+// isRepeatedBy reports whether the header says what the body says. A proxy may have let the
+// request pass because of the header. So nothing runs if the body says something else.
+func (m *request) isRepeatedBy(header http.Header) bool {
+	name := m.Params.Name
+	if m.Method == "resources/read" {
+		name = m.Params.URI
+	}
+	fields := []string{"MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"}
+	isTwice := func(field string) bool { return len(header.Values(field)) > 1 } // then a proxy may read another value than we do
+	return !slices.ContainsFunc(fields, isTwice) && header.Get("MCP-Protocol-Version") == m.Params.Meta.Version &&
+		header.Get("Mcp-Method") == m.Method && decoded(header.Get("Mcp-Name")) == name
 }
 
 // decoded returns the value of a field. A name that is not ASCII comes as Base64.
@@ -319,11 +320,10 @@ func (c *call) callTool() (object, *rpcError) {
 		return nil, &rpcError{invalidParams, "Unknown tool: " + c.request.Params.Name, nil}
 	}
 	text, err := tools[i].run(c, c.request.Params.Arguments)
-	var need *question
-	switch {
-	case errors.As(err, &need):
+	if need, isQuestion := errors.AsType[*question](err); isQuestion {
 		return c.require(need)
-	case err != nil:
+	}
+	if err != nil {
 		return object{"content": []object{{"type": "text", "text": err.Error()}}, "isError": true}, nil
 	}
 	return object{"content": []object{{"type": "text", "text": text}}}, nil
@@ -368,7 +368,7 @@ func ask(c *call, _ json.RawMessage) (string, error) {
 
 // A subscription is a request that stays open. Its stream carries the announcements.
 type subscription struct {
-	wanted wanted            // only what this server can announce: Unmarshal has dropped the rest
+	wanted wanted            // only what this server can announce: the type wanted has no fields for the rest
 	queue  chan announcement // closed when the client reads too slowly
 }
 
@@ -408,7 +408,7 @@ func (c *call) listen() (object, *rpcError) {
 // announce gives an announcement to a subscription. If the queue is full, the subscription
 // ends. The caller holds the mutex.
 func (srv *server) announce(s *subscription, method string, params object) {
-	if !srv.subscriptions[s] { // it has ended just now
+	if !srv.subscriptions[s] { // an announcement a moment ago has ended it: its queue was full
 		return
 	}
 	select {
