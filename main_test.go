@@ -1701,6 +1701,43 @@ func TestListenLeavesNothing(t *testing.T) {
 	})
 }
 
+// 2025-11-25 has no batches, so an array is refused. If it has the response to a call of ours, the call ends at once: it would wait in vain.
+func TestResponseInARefusedBatch(t *testing.T) {
+	checkLeaks(t)
+	a, b := Pipe()
+	served := make(chan error, 1)
+	go func() { served <- Serve(context.Background(), a, newDemo(), nil) }()
+	say := func(text string) {
+		if err := b.Write(t.Context(), Decode([]byte(text))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hear := func() string {
+		in, err := b.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(in.Append(nil))
+	}
+	say(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"c","version":"1"}}}`)
+	hear()
+	say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	say(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"ask"}}`)
+	if question := hear(); !strings.Contains(question, `"id":1,"method":"elicitation/create"`) {
+		t.Fatal(question)
+	}
+	say(`[{"jsonrpc":"2.0","id":1,"result":{"action":"accept","content":{"name":"Ada"}}}]`)
+	answers := []string{hear(), hear()} // two goroutines write them
+	slices.Sort(answers)
+	if !strings.Contains(answers[0], `"error":{"code":-32600,`) || !strings.Contains(answers[1], `"id":2,"result":{"content":[{"type":"text","text":"The user cannot be asked: invalid response: no batches`) {
+		t.Errorf("%q", answers)
+	}
+	b.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
 // When a later round of a call cannot be sent, the server has read the rounds before. So the call is not made again, and its error does not say that it
 // may be.
 func TestLaterRoundIsNotSent(t *testing.T) {

@@ -2748,16 +2748,12 @@ func (b *eventBuffer) counted(e sentEvent) int {
 }
 
 // mustWait reports whether the sender of an event has to wait, because much is not written yet.
-// The caller holds mu.
+// While the client is away nothing is in use, so no sender waits. The caller holds mu.
 func (s *Stream) mustWait(e sentEvent) bool {
-	switch {
-	case s.state == away: // the client may never come back
-		return false
-	case s.state == fresh && e.isAnswer(): // if the response becomes JSON, it is written after the end: a wait for room would last for ever
+	if s.state == fresh && e.isAnswer() { // if the response becomes JSON, it is written after the end: a wait for room would last for ever
 		return false
 	}
-	unwritten := s.buffer.inUse                               // bytes
-	return unwritten > 0 && unwritten+e.size() > maxUnwritten // a single event may be larger
+	return s.buffer.inUse > 0 && s.buffer.inUse+e.size() > maxUnwritten // a single event may be larger
 }
 
 // settle keeps or drops the events that are written. In the states away and unread it does so
