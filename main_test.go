@@ -2906,6 +2906,22 @@ func TestHTTPStopped(t *testing.T) {
 	}
 }
 
+// Close cancels the handler of an initialize, too, although its session is not in the table. The reason is that of all sessions.
+func TestInitializeStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+			<-ctx.Done()
+			return nil, &Error{Code: 7, Message: context.Cause(x.Peer.Context()).Error()}
+		}))
+		h.Sessions = &Sessions{}
+		time.AfterFunc(time.Second, h.Close)
+		w := visit(h, "POST", initializeLine("2025-11-25")).answered()
+		if w.Code != 200 || !strings.Contains(w.Body.String(), ErrSessionClosed.Error()) || h.Sessions.Len() > 0 {
+			t.Error(w)
+		}
+	})
+}
+
 // A client that takes the place of another one is told nothing of the calls to the old one: not that they are cancelled, either.
 // They fail before replace waits for a message that is on its way.
 func TestReplacedCallsAreNotCancelled(t *testing.T) {
