@@ -47,7 +47,7 @@ package main
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// On a first reading, read to the banner "The header of legacy requests": 575 lines. The head
+// On a first reading, read to the banner "The header of legacy requests": 576 lines. The head
 // of sse.go has the words, such as response and handler. On a second reading, the client begins
 // at the banner "The client". testdata/fourth is a whole client in 570 lines.
 //

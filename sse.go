@@ -310,7 +310,7 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	if s.state == unread || !s.endTime.IsZero() {
 		return nil, errNobody
 	}
-	if s.mustWait(e) { // more than 8 KiB would be unwritten
+	if s.mustWait(e) { // more than 8 KiB would be unwritten; one event alone may have more
 		return s.whenChanged(), nil
 	}
 	s.noteQuestion(e.question) // if the stream becomes unread, the question fails
@@ -524,7 +524,7 @@ func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err e
 			return nil, err
 		}
 	case s.follower != nil:
-		from = s.follower.taken // the other one still writes what it has taken
+		from = s.follower.taken // the other one still writes what it has taken; a client that misses it names an event
 	default:
 		from = max(s.buffer.written, s.buffer.first()-1)
 	}
