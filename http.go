@@ -410,7 +410,7 @@ func (in *incoming) respond() {
 				clearDeadlines(in.w)
 			}
 		case <-gone:
-			gone = nil // if only a deadline of middleware has passed, the loop goes on without this case
+			gone = nil // it may be only a deadline of middleware: the loop goes on, and does not watch it any more
 		}
 	}
 }
@@ -555,8 +555,8 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 //	in a session                  the standalone stream. Without a GET the message is refused: Notify and
 //	                              Call return an error. After a cut it is kept, if events are kept, and
 //	                              the client may have read an id
-//	in the modern era             the stream of a subscriptions/listen
-//	legacy, without a session     it is dropped
+//	in the modern era             Server.Publish sends it on the stream of each subscriptions/listen
+//	legacy, without a session     it is dropped: x.Peer is nil
 //
 // What becomes of a call when its connection breaks, at the server:
 //
@@ -569,7 +569,7 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 // And at our client:
 //
 //   - It continues the stream with a GET, if it has read an event id, and if streams can be
-//     continued in that revision. If they cannot, or if eight GETs in a row fail, the call fails with
+//     continued in that revision. If they cannot, or if eight GETs in a row bring nothing, the call fails with
 //     ErrInterrupted.
 //   - If no byte of the response has come, the call fails with the error of net/http. Nobody knows
 //     whether it has run.

@@ -60,7 +60,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One call,
 // through the code" there follows a request step by step. On a first reading, read to the
-// banner "More about messages": 734 lines. These lines follow a message from its text to the
+// banner "More about messages": 733 lines. These lines follow a message from its text to the
 // Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all files,
@@ -154,8 +154,8 @@ type Error struct {
 type Payload struct {
 	Messages []*Message
 	Batch    bool
-	// Lost says why the transport has dropped messages; nil: it has dropped none. It does not
-	// know which calls they answered, so all our calls fail with Lost.
+	// Lost says why the transport has dropped messages; nil: it has dropped none. Nobody
+	// knows which calls they answered, so all our calls fail with Lost.
 	Lost   error
 	Report error // what the transport says about itself, mostly for the log; nil: nothing
 
@@ -229,8 +229,7 @@ type Handler interface {
 	Handle(ctx context.Context, x *Exchange) (result any, err error)
 }
 
-// Exchange is one request while it is served, or one notification while it is handled. A test
-// may make one, such as &Exchange{Principal: "u"}: session.go says what its methods do then.
+// Exchange is one request while it is served, or one notification while it is handled.
 type Exchange struct {
 	Request *Message
 	// Peer is the sender of the request. Through it a handler sends what does not belong to the
@@ -653,7 +652,7 @@ func (r *responder) endRequest(s *served, response *Message, write func(*Message
 func (p *Peer) removeRequest(s *served) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.serving[s.id] == s { // no longer, if Peer.replace has freed the id: see session.go
+	if p.serving[s.id] == s { // no longer, if a second initialize has dropped this request
 		delete(p.serving, s.id)
 	}
 	if len(p.serving) == 0 {
@@ -674,8 +673,8 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 	if err != nil {
 		return err
 	}
-	// If ctx is that of the handler of a notification, nothing is read: awaitReader waits for
-	// the end of that handler, for a second at most.
+	// Nothing is read before the handler of a notification returns. A goroutine that it has started
+	// waits for that here. In the handler itself, awaitReader returns an error after a second.
 	if err := p.awaitReader(ctx); err != nil {
 		return err
 	}

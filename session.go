@@ -39,9 +39,6 @@ package main
 //	    legacy: initialize, or run the handler          yes: Peer.Call, in the modern era with _meta
 //	  AddTool, AddResource …: add methods                 a result with questions: Handlers answer, and Call sends the request again
 //
-// The file has five parts: the wire, the server, the client, what both ends share, and bounds
-// and protection. The part about the server also has the messages about what it offers.
-//
 // Words about messages:
 //
 //	revision     a version of the protocol, such as 2025-11-25
@@ -60,7 +57,7 @@ package main
 //	requestState what a modern server wants back with the answers to its questions
 //
 // On a first reading, read to the banner "What a Server says of itself, and what it refuses":
-// 658 lines. AddTool is at "What a Server offers". To read the client, begin at the banner "The
+// 659 lines. AddTool is at "What a Server offers". To read the client, begin at the banner "The
 // client", and go on with Client.negotiate, Client.discover and Client.initialize. The small
 // client in testdata/fourth does the same in 570 lines.
 //
@@ -401,7 +398,7 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 		rev = revision(firstLegacy(s.versions))
 	}
 	remembers := x.Peer != nil // over HTTP without sessions, nothing is remembered
-	if remembers {             // the mcpProtocol of the Peer does, and beginPayload finds it there
+	if remembers {             // the mcpProtocol of the Peer stores the handshake, and beginPayload reads it
 		s.startLegacy(x.Peer, rev, p)
 	}
 	info := s.Info.knownTo(rev) // without what this revision does not know, such as icons
@@ -512,9 +509,15 @@ type mcpProtocol struct {
 
 // mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows.
 type mcpFacts struct {
-	meta         Meta
-	revision     Revision // in force for the request; the zero Revision: none yet
-	handlerFacts          // what the methods of Exchange need
+	meta       Meta
+	revision   Revision                   // in force for the request; the zero Revision: none yet
+	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
+	rounds     int                        // how often a legacy client was asked
+	inputState string                     // what Exchange.State returns: the State of the last InputRequired
+	noLogs     bool                       // the Server has not declared logging
+	progressed bool                       // progress was sent; only Exchange.rises uses this and the next field
+	reported   float64                    // the last progress that was sent
+	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
 }
 
 // facts returns what MCP knows about the request. If nothing is stored yet, it stores the zero
@@ -532,7 +535,7 @@ func (x *Exchange) facts() *mcpFacts {
 func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, refused string) {
 	facts := base.facts()
 	agreed, meta := m.get()
-	if agreed.Version != "" { // before a handshake, HTTP may have read a revision from the header: that stays
+	if agreed.Version != "" { // otherwise keep the revision that HTTP may have read from the header
 		facts.revision = agreed
 	}
 	facts.meta = meta
@@ -560,8 +563,7 @@ func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 	}
 	meta, err := x.Request.Meta() // reads _meta
 	rev := revision(meta.ProtocolVersion)
-	// Legacy clients seldom declare a version in _meta. So one that we do not know is that of a
-	// newer, modern client.
+	// Legacy clients seldom declare a version in _meta: an unknown one there means a newer client.
 	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
 	switch {
 	case x.owner.weAreClient && facts.revision.Modern:
@@ -577,8 +579,7 @@ func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 		x.Peer = nil // a modern client is never sent requests, even if it has initialized on this Conn before
 	default:
 		facts.meta.ProgressToken = meta.ProgressToken
-		// Before initialize a legacy version in _meta counts: Handle refuses one that is not
-		// offered.
+		// Keep a legacy version in _meta, so that Handle can refuse it before initialize.
 		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
 	}
 	x.exclusive = x.Request.Method == "initialize" // what follows it depends on it
@@ -1009,17 +1010,6 @@ func (p *Peer) replace(stays func(*Exchange) bool, why error) {
 // A test may make an Exchange, such as &Exchange{Principal: "u"}, and call a tool with it. Then
 // Progress and Log send nothing, Input returns false, and Require returns an error. A test of a
 // tool that needs a request uses a Pipe.
-
-// handlerFacts are what the methods of Exchange need.
-type handlerFacts struct {
-	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
-	rounds     int                        // how often a legacy client was asked
-	inputState string                     // what Exchange.State returns: the State of the last InputRequired
-	noLogs     bool                       // the Server has not declared logging
-	progressed bool                       // progress was sent; only Exchange.rises uses this and the next field
-	reported   float64                    // the last progress that was sent
-	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
-}
 
 // isFinite reports whether JSON has a number: it has no NaN and no infinity.
 func isFinite(n float64) bool { return math.Abs(n) <= math.MaxFloat64 }
