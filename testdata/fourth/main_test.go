@@ -589,7 +589,7 @@ func TestNoServer(t *testing.T) {
 	}).use(t, ""); got != "HTTP 307: " || requests != 1 {
 		t.Error(got, requests)
 	}
-	if err := newClient("http://"+freeAddress(t), "", io.Discard).connect(); err == nil || !strings.Contains(err.Error(), "refused") {
+	if err := newClient("http://"+lesson.FreeAddress(t), "", io.Discard).connect(); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Error(err)
 	}
 }
@@ -626,22 +626,7 @@ func TestSecond(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", second, "../second").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	address := freeAddress(t)
-	host := exec.Command(second, "-http", address)
-	if err := host.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = host.Process.Kill()
-		_ = host.Wait()
-	}()
-	for {
-		if conn, err := net.Dial("tcp", address); err == nil {
-			conn.Close()
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	address := lesson.Serve(t, second)
 	for _, row := range []struct{ answer, tool, arguments, want string }{
 		{"", "count", `{"n":2}`, "1 of 2\n2 of 2\ncounted to 2\n"},
 		{`{"name":"Ada"}`, "ask", `{}`, "Hello, Ada\n"},
@@ -658,15 +643,6 @@ func TestSecond(t *testing.T) {
 			t.Errorf("%s: %q instead of %q", row.tool, out.String(), row.want)
 		}
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 // The files are not longer than README.md says, and README.md names what the client's messages have and the lessons' do not.

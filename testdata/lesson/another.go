@@ -3,13 +3,17 @@
 package lesson
 
 import (
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 )
 
@@ -43,22 +47,7 @@ func AnotherTool(t *testing.T) {
 	}
 	goCommand(t, mine, "vet", ".")
 	goCommand(t, mine, "build", "-o", "server", ".")
-	address := freeAddress(t)
-	server := exec.Command(filepath.Join(mine, "server"), "-http", address)
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = server.Process.Kill()
-		_ = server.Wait()
-	}()
-	for {
-		if conn, err := net.Dial("tcp", address); err == nil {
-			conn.Close()
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	address := Serve(t, filepath.Join(mine, "server"))
 	got := goCommand(t, ".", "run", "../fourth", "http://"+address+"/mcp", command[1], command[2])
 	if want := "1 of 2\n2 of 2\nha ha\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -88,11 +77,46 @@ func goCommand(t *testing.T, folder string, args ...string) (printed string) {
 	return string(out)
 }
 
-func freeAddress(t *testing.T) string {
+// Serve starts a program of the course as a server over HTTP. It returns the address when the server listens. The server ends with the test.
+func Serve(t *testing.T, program string) (address string) {
+	address = FreeAddress(t)
+	server := exec.Command(program, "-http", address)
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	})
+	for {
+		if conn, err := net.Dial("tcp", address); err == nil {
+			conn.Close()
+			return address
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// FreeAddress returns an address on which nothing listens.
+func FreeAddress(t *testing.T) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
 	return listener.Addr().String()
+}
+
+// CheckBodies checks that a body that is too large, or that is cut, gets 400, and that the text says which of the two it was.
+func CheckBodies(t *testing.T, server http.Handler, maxSize int) {
+	for reason, body := range map[string]io.Reader{
+		"too large":      strings.NewReader(strings.Repeat("a", maxSize+1)),
+		"unexpected EOF": iotest.ErrReader(io.ErrUnexpectedEOF),
+	} {
+		recorder := httptest.NewRecorder()
+		server.ServeHTTP(recorder, httptest.NewRequest("POST", "/mcp", body))
+		if recorder.Code != 400 || !strings.Contains(recorder.Body.String(), reason) {
+			t.Errorf("%s: %d %s", reason, recorder.Code, recorder.Body)
+		}
+	}
 }
