@@ -175,7 +175,7 @@ type eventBuffer struct {
 	last        int64       // number of the last event
 	written     int64       // number of the last event that a response has written
 	lostThrough int64       // the highest number that was dropped and was not progress
-	keep        int         // how many bytes may be kept; 0: none, and events have no ids. Once a response has begun, it does not change
+	keep        int         // how many bytes may be kept; 0: none, and no ids. It is fixed when a response begins
 	eventBytes              // counts their bytes: see "What a stream keeps"
 }
 
@@ -2750,8 +2750,8 @@ func (b *eventBuffer) counted(e sentEvent) int {
 // mustWait reports whether the sender of an event has to wait, because much is not written yet.
 // While the client is away nothing is in use, so no sender waits. The caller holds mu.
 func (s *Stream) mustWait(e sentEvent) bool {
-	if s.state == fresh && e.isAnswer() { // if the response becomes JSON, it is written after the end: a wait for room would last for ever
-		return false
+	if s.state == fresh && e.isAnswer() {
+		return false // a response in JSON is written after the end: a wait for room would last for ever
 	}
 	return s.buffer.inUse > 0 && s.buffer.inUse+e.size() > maxUnwritten // a single event may be larger
 }
