@@ -199,11 +199,11 @@ type incoming struct {
 
 // post reads a payload, and answers it.
 func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
-	payload, body, ok := h.readPayload(w, r, &h.used) // body counts its bytes, until handled gives them back
+	payload, ok := h.readPayload(w, r, &h.used)
 	if !ok {
 		return
 	}
-	in := &incoming{h: h, w: w, r: r, payload: payload, takenByPost: takenByPost{body: body}}
+	in := &incoming{h: h, w: w, r: r, payload: payload}
 	in.payload.done = in.handled // the Peer calls it
 	defer in.handledIfRefused()  // or this does, if no Peer has taken in the payload
 	in.acceptsJSON = accepts(r.Header["Accept"], "application/json")
@@ -345,9 +345,10 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	base.Header, base.Ending = in.r.Header, in.h.open.Done() // open ends when Close begins
 	base.send = in.send
 	base.facts().disconnect = in.disconnect // for Exchange.Disconnect
-	// 2. Each request needs a place. results counts the bytes of the results.
-	results, ok := in.takePlaces(&base)
-	if !ok {
+	// 2. The bytes of each result are counted. Each request needs a place.
+	in.h.countResults(&base, in.payload)
+	in.stream.buffer.countsAll = in.payload.Batch // the answers of a batch are written together
+	if !in.takePlaces() {
 		return // it has answered
 	}
 	in.letCloseCancel(p) // if no session in the table has p, Close could not find it
@@ -365,7 +366,7 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	// stream, which ends with the last one.
 	in.h.run(func() {
 		defer in.stream.end()
-		in.fault = in.h.answerOn(in.stream, responder, results)
+		in.fault = in.h.answerOn(in.stream, responder)
 	})
 	// 5. This goroutine writes the response.
 	in.respond()
@@ -1920,18 +1921,17 @@ func (c *httpConn) deleteSession(last *clientPost) {
 
 // takenByPost is what a POST has taken, and what handled gives back.
 type takenByPost struct {
-	isDispatched bool         // a Peer has taken in the payload, and will call handled
-	body         *reservation // counts the bytes of the body
-	requests     int          // how many messages get an answer: requests, and Invalid ones
-	places       *counter     // counts the requests while they run; nil: they are not counted
-	stopWaiting  func() bool  // undoes letCloseCancel; nil: it was not called
-	whenHandled  func()       // runs when the handlers have returned; nil: nothing does
+	isDispatched bool        // a Peer has taken in the payload, and will call handled
+	requests     int         // how many messages get an answer: requests, and Invalid ones
+	places       *counter    // counts the requests while they run; nil: they are not counted
+	stopWaiting  func() bool // undoes letCloseCancel; nil: it was not called
+	whenHandled  func()      // runs when the handlers have returned; nil: nothing does
 }
 
-// handled gives back the bytes of the body, and the places of the requests. It runs once, when
-// all handlers have returned. The Peer that has taken in the payload calls it, or else post.
+// handled gives back the places of the requests. It runs once, when all handlers have returned.
+// The Peer that has taken in the payload calls it, or else post. Both also release the bytes of
+// the payload.
 func (in *incoming) handled() {
-	in.body.release()
 	in.places.give(in.requests)
 	if in.stopWaiting != nil {
 		in.stopWaiting()
@@ -1941,9 +1941,10 @@ func (in *incoming) handled() {
 	}
 }
 
-// handledIfRefused calls handled if no Peer has taken in the payload, also because of a panic.
+// handledIfRefused does that if no Peer has taken in the payload, also because of a panic.
 func (in *incoming) handledIfRefused() {
 	if !in.isDispatched {
+		in.payload.used.release()
 		in.handled()
 	}
 }
@@ -1962,34 +1963,27 @@ func (in *incoming) letCloseCancel(p *Peer) {
 	in.stopWaiting = context.AfterFunc(in.h.life, func() { p.endContexts(why) })
 }
 
-// takePlaces takes a place for each request of a payload, and returns what counts the bytes of
-// the results. If it returns false, it has answered. JSON-RPC responses and notifications need
-// no place: the calls that have all places may be waiting for them. initialize needs none
-// either, because the client may need its session to get a place. Requests without a session
-// leave a quarter of the places to those in one.
-func (in *incoming) takePlaces(base *Exchange) (results *reservation, ok bool) {
-	in.stream.buffer.countsAll = in.payload.Batch // the answers of a batch are written together
+// takePlaces takes a place for each request of a payload. If it returns false, it has answered.
+// JSON-RPC responses and notifications need no place: the calls that have all places may be
+// waiting for them. initialize needs none either, because the client may need its session to
+// get a place. Requests without a session leave a quarter of the places to those in one.
+func (in *incoming) takePlaces() (ok bool) {
 	in.requests = answersIn(in.payload)
-	results = in.h.countResults(base, in.payload.Batch, in.body)
-	spare := int64(0)
+	spare, reason := int64(0), errBusy
 	switch {
 	case in.requests == 0, in.payload.hasRequest("initialize") && !in.payload.Batch:
-		return results, true
+		return true
 	case in.revision.Modern && in.payload.hasRequest("subscriptions/listen"): // it lasts
-		in.places = &in.h.listening
+		in.places, reason = &in.h.listening, errListeners
 	case in.session != nil:
 		in.places = &in.h.running
 	default:
 		in.places, spare = &in.h.running, in.h.running.limit/4
 	}
 	if in.places.takeBut(in.requests, spare) {
-		return results, true
-	}
-	reason := errBusy
-	if in.places == &in.h.listening {
-		reason = errListeners
+		return true
 	}
 	in.places = nil
 	in.reject(http.StatusServiceUnavailable, reason)
-	return nil, false
+	return false
 }

@@ -159,8 +159,10 @@ type Payload struct {
 	Lost   error
 	Report error // what the transport says about itself, mostly for the log; nil: nothing
 
-	raw  []byte // the text, as it was read
-	done func() // runs when the payload is not needed any more; nil: nothing runs
+	raw       []byte       // the text, as it was read
+	used      *reservation // counts the bytes that it takes, until release of its responder; nil: nothing counts them
+	isTooMuch bool         // there was no room for its bytes, so its requests are refused
+	done      func()       // runs when the payload is not needed any more; nil: nothing runs
 }
 
 // Decode reads a payload. Text that is not a message becomes an Invalid message, so there is
@@ -248,13 +250,14 @@ type Exchange struct {
 	// it is nil.
 	Ending <-chan struct{}
 
-	owner        *Peer   // the Peer that has taken the request in; nil only in an Exchange that a test has made
-	state        *served // of a request: its record in Peer.serving; nil for a notification
-	exclusive    bool    // nothing more is read before this request is answered; beginRequest sets it
-	cannotCall   bool    // Call returns ErrNoServerRequests, even if there is a Peer
-	send         sender  // sends what belongs to the request
-	protocolData any     // what the protocol keeps with the exchange
-	byteLimits           // of HTTP: see "What is in flight, and what waits to be read"
+	owner        *Peer                                     // the Peer that has taken the request in; nil only in an Exchange that a test has made
+	state        *served                                   // of a request: its record in Peer.serving; nil for a notification
+	exclusive    bool                                      // nothing more is read before this request is answered; beginRequest sets it
+	cannotCall   bool                                      // Call returns ErrNoServerRequests, even if there is a Peer
+	send         sender                                    // sends what belongs to the request
+	protocolData any                                       // what the protocol keeps with the exchange
+	used         *reservation                              // counts the bytes of the payload, and of what its requests need; nil: nothing does
+	encode       func(result any) (json.RawMessage, error) // counts and encodes a result; nil: marshalObject encodes it
 }
 
 // served is the record of a request from the time it has come until its response is written.
@@ -320,6 +323,7 @@ type loop struct {
 	handler Handler
 	ending  <-chan struct{} // Exchange.Ending of each request
 	result  chan error      // has room for the reason why the conversation has ended; nil: the peer has hung up
+	used    counter         // counts the bytes of what readers serve, and of the results that are not written yet
 }
 
 const handOverAfter = time.Millisecond // when a request takes longer than this, another reader starts
@@ -392,10 +396,11 @@ func (l *loop) noteEnd(err error) {
 // takeIn takes in a payload, and answers it. It returns false if the caller must not read on:
 // the timer has started another reader, or the conversation has ended.
 func (l *loop) takeIn(in Payload) (readOn bool) {
-	if !l.peer.enterReader(in) { // the conversation has ended
+	if !l.peer.enterReader() { // the conversation has ended
 		return false
 	}
-	defer l.peer.leaveReader(in) // Peer.Close and ServeConn wait for this
+	defer l.peer.working.Done() // Peer.Close and ServeConn wait for this
+	l.count(&in)                // its bytes, until its responses are written
 	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send}
 	r := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
 	switch {
@@ -424,7 +429,7 @@ func (l *loop) answer(r *responder) {
 	}
 	defer r.release() // then the requests do not count as unanswered any more
 	r.serve(func(m *Message) {
-		m = l.countedOrError(m) // an error, if too many bytes of results wait to be written
+		m = r.used.countedOrError(m) // an error, if too many bytes of results wait to be written
 		l.write(Payload{Messages: []*Message{m}})
 	})
 }
@@ -432,7 +437,6 @@ func (l *loop) answer(r *responder) {
 // write writes an answer, even when all contexts have ended. If a server cannot write, the
 // conversation is over. A client continues: if its connection is lost, its Read fails as well.
 func (l *loop) write(out Payload) {
-	defer l.peer.endWrite(out) // the bytes of its results do not wait any more
 	err := l.peer.conn.Write(context.Background(), out)
 	switch {
 	case err == nil:
@@ -469,7 +473,7 @@ type Peer struct {
 	serving    map[ID]*served      // its requests; nil: none, because an idle session should stay small
 	callErr    error               // set when the conversation begins to end: why no more calls can be made
 	onEnd      func()              // runs when the conversation has ended, perhaps more than once; nil: nothing does
-	peerCounts                     // what waits in memory: see "What is in flight, and what waits to be read"
+	unanswered int                 // requests and refusals whose responses are not yet written
 }
 
 // dispatch takes in a payload. It hands responses to the calls that wait for them, and
@@ -478,7 +482,7 @@ type Peer struct {
 // Exchange is a copy of base. The context of each request ends when ctx does. All handlers see
 // the values of ctx.
 func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *responder {
-	base.owner = p
+	base.owner, base.used = p, in.used
 	// beginPayload may also fill in base. asArray: the responses form one array. refused: why
 	// the payload is not taken; "": it is.
 	asArray, refused := p.protocol.beginPayload(in, &base)
@@ -487,7 +491,7 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		p.failCalls(in, refused) // those whose responses are in it
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
 	}
-	r := &responder{peer: p, handler: h, done: in.done, asArray: asArray}
+	r := &responder{peer: p, handler: h, used: in.used, done: in.done, asArray: asArray}
 	p.takeReport(in) // logs what the transport says about itself; if it has lost messages, our calls fail
 	for _, m := range in.Messages {
 		switch m.Kind() {
@@ -549,7 +553,7 @@ func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) err
 		return errIgnored
 	case p.serving[x.Request.ID] != nil:
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
-	case p.isBusy(in):
+	case p.unanswered >= maxInFlight || in.isTooMuch:
 		return errBusy
 	}
 	p.enterRequest(ctx, x)
@@ -582,10 +586,10 @@ type responder struct {
 	handler   Handler
 	refusals  []*Message
 	requests  []*served
-	done      func() // of the Payload; nil: there is none
-	exclusive bool   // one of the requests is exclusive
-	ended     int    // how many of the requests are done
-	size      int    // bytes of the results so far
+	used      *reservation // of the Payload; it also counts the results
+	done      func()       // of the Payload; nil: there is none
+	exclusive bool         // one of the requests is exclusive
+	ended     int          // how many of the requests are done
 }
 
 // serve passes the refusals to write, and serves the requests one after another. It passes each
@@ -597,12 +601,11 @@ func (r *responder) serve(write func(*Message)) {
 	}
 	defer r.endUnserved(write) // if a handler has ended this goroutine, as t.FailNow does
 	for _, s := range r.requests {
-		response := r.whyNotServed(s) // such as: it was cancelled before its turn
-		if response == nil {
+		response := NewResponse(s.id, nil, errStopping)
+		if s.ctx.Err() == nil { // it was not stopped or cancelled before its turn
 			response = s.exchange.callHandler(s.ctx, r.handler)
 		}
 		r.ended++
-		r.size += len(response.Result)
 		r.endRequest(s, response, write)
 	}
 }
@@ -1074,7 +1077,7 @@ func newLoop(ctx context.Context, c Conn, h Handler, protocol protocol, log *slo
 	send := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
 	p := newPeer(ctx, send, protocol, log)
 	p.weAreClient, p.conn = weAreClient, c
-	return &loop{peer: p, handler: h, result: make(chan error, 1)}
+	return &loop{peer: p, handler: h, result: make(chan error, 1), used: counter{limit: maxHeld}}
 }
 
 // newPeer returns a Peer that lives as long as ctx.
@@ -1211,10 +1214,10 @@ func (x *Exchange) marshal(result any) (json.RawMessage, error) {
 
 // useBytes counts n bytes that the request needs, such as those of an answer of the client.
 func (x *Exchange) useBytes(n int) error {
-	if x.use == nil {
-		return nil
+	if x.used != nil && !x.used.set(&x.used.results, x.used.results+counted(n)) {
+		return errNoMemory
 	}
-	return x.use(n)
+	return nil
 }
 
 // whyStopped returns the error of a handler. If this server has stopped the handler, by ending
@@ -1697,15 +1700,11 @@ const (
 	// half of it the stack of its goroutine, so all take 6 MB. It is also how many messages a
 	// batch may have.
 	maxInFlight = 1024
-	// maxHeld is how many bytes of payloads a Peer with a Conn serves at a time. More requests
-	// are answered with errBusy. It is also how many bytes of results may wait until the peer
-	// reads. More results are replaced by errUnread. Without this bound, maxInFlight lines of 4
-	// MiB would take 4 GiB.
+	// maxHeld is how many bytes the payloads may have that a Peer with a Conn serves at a time,
+	// together with the results that wait until the peer reads. More requests are answered with
+	// errBusy, and more results are replaced by errNoMemory. Without this bound, maxInFlight lines
+	// of 4 MiB would take 4 GiB, and so would the results of a batch.
 	maxHeld = 128 << 20
-	// maxAnswers is how many bytes of results one batch may have. After that, the requests that
-	// are left get errors. The results of a batch are written together: without this bound,
-	// maxInFlight small requests, each with a result of 4 MiB, would take 4 GiB.
-	maxAnswers = 64 << 20
 
 	// When the peer has hung up, its running requests have graceAfterHangup to finish: clients
 	// with an official SDK send SIGTERM two to five seconds after they hang up. When ServeConn
@@ -1720,28 +1719,12 @@ const (
 
 // ---- What is in flight, and what waits to be read ----
 
-// peerCounts counts what waits in memory because of a peer. The mutex of the Peer guards it.
-type peerCounts struct {
-	unanswered int // for isBusy: requests and refusals whose responses are not yet written
-	held       int // for isBusy: bytes of the payloads that readers are serving
-	unwritten  int // for countedOrError: bytes of the results that are not written yet
-}
-
-// byteLimits are set by HTTP, because it bounds the bytes of all requests together; nil: there
-// is no bound.
-type byteLimits struct {
-	encode func(result any) (json.RawMessage, error) // encodes the result, in place of marshalObject
-	use    func(n int) error                         // counts the bytes of the responses to our questions
-}
-
 // The errors with which a Peer answers by itself.
 var (
 	errInternal = &Error{Code: CodeInternalError, Message: "Internal error"} // a handler has panicked, for instance
 	errBusy     = &Error{Code: CodeInternalError, Message: "Too many requests in flight"}
 	errStopping = &Error{Code: CodeInternalError, Message: "Stopped: the server or the session ends"}
-	errUnread   = &Error{Code: CodeInternalError, Message: "Too many answers wait to be read"}
-
-	errBatchTooLarge = &Error{Code: CodeInternalError, Message: "The answers of this batch are too large"}
+	errNoMemory = &Error{Code: CodeInternalError, Message: "Too much waits in memory at the moment"}
 )
 
 // refuse adds a refusal to a responder. A client drops it if it has no id: the server might
@@ -1763,23 +1746,6 @@ func (p *Peer) refuse(r *responder, in Payload, m *Message) {
 	r.refusals = append(r.refusals, m)
 }
 
-// isBusy reports whether no more requests of a payload can be served. A payload that is alone
-// may have any size. The caller holds mu.
-func (p *Peer) isBusy(in Payload) bool {
-	return p.unanswered >= maxInFlight || p.held > max(maxHeld, len(in.raw))
-}
-
-// whyNotServed returns the response to a request that gets no handler; nil: it gets one.
-func (r *responder) whyNotServed(s *served) *Message {
-	switch {
-	case s.ctx.Err() != nil: // the request was stopped or cancelled before its turn
-		return NewResponse(s.id, nil, errStopping)
-	case r.size > maxAnswers: // small requests may have large responses
-		return NewResponse(s.id, nil, errBatchTooLarge)
-	}
-	return nil
-}
-
 // endUnserved ends the requests that have no response. There are some only if Handle has ended
 // its goroutine with runtime.Goexit.
 func (r *responder) endUnserved(write func(*Message)) {
@@ -1795,6 +1761,7 @@ func (r *responder) release() {
 	r.peer.mu.Lock()
 	r.peer.unanswered -= len(r.refusals) + len(r.requests)
 	r.peer.mu.Unlock()
+	r.used.release()
 	if r.done != nil {
 		r.done()
 	}
@@ -1803,24 +1770,34 @@ func (r *responder) release() {
 // enterReader counts a reader that has read a payload, and serves it. When the conversation has
 // ended, enterReader returns false, and nothing is served any more: Close may already wait for
 // the readers.
-func (p *Peer) enterReader(in Payload) bool {
+func (p *Peer) enterReader() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.callErr != nil {
 		return false
 	}
 	p.working.Add(1)
-	p.held += len(in.raw)
 	return true
 }
 
-// leaveReader is called when a reader has served its payload.
-func (p *Peer) leaveReader(in Payload) {
-	p.mu.Lock()
-	p.held -= len(in.raw)
-	p.mu.Unlock()
-	p.working.Done()
+// count counts the bytes of a payload until its responses are written.
+func (l *loop) count(in *Payload) {
+	in.used = &reservation{of: &l.used}
+	in.isTooMuch = !in.used.set(&in.used.text, atMostAll(len(in.raw)))
 }
+
+// countedOrError counts the bytes of a result, too. If too many are unread already, it counts
+// nothing, and returns an error response instead.
+func (r *reservation) countedOrError(m *Message) *Message {
+	if !r.set(&r.results, r.results+atMostAll(len(m.Result))) {
+		return NewResponse(m.ID, nil, errNoMemory)
+	}
+	return m
+}
+
+// atMostAll returns how many bytes are counted for n. A payload or a result may have any size
+// if it is alone.
+func atMostAll(n int) int { return min(counted(n), maxHeld) }
 
 // answerAsArray serves the requests of a batch, and writes their responses as one array.
 func (l *loop) answerAsArray(r *responder) {
@@ -1831,29 +1808,7 @@ func (l *loop) answerAsArray(r *responder) {
 			l.write(array)
 		}
 	}()
-	r.serve(func(m *Message) { array.Messages = append(array.Messages, l.countedOrError(m)) })
-}
-
-// countedOrError counts the bytes of a result until endWrite. If too many are unread already,
-// it counts nothing, and returns an error response instead. One result alone may have any size.
-func (l *loop) countedOrError(m *Message) *Message {
-	p, size := l.peer, len(m.Result)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.unwritten > 0 && p.unwritten+size > maxHeld {
-		return NewResponse(m.ID, nil, errUnread)
-	}
-	p.unwritten += size
-	return m
-}
-
-// endWrite gives back what countedOrError has counted.
-func (p *Peer) endWrite(out Payload) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, m := range out.Messages {
-		p.unwritten -= len(m.Result)
-	}
+	r.serve(func(m *Message) { array.Messages = append(array.Messages, r.used.countedOrError(m)) })
 }
 
 // reportUnsent logs that a client could not send an answer, and sends an error in place of each
@@ -1876,6 +1831,89 @@ func (l *loop) reportUnsent(out Payload, why error) {
 			l.peer.log.Debug("an error was not sent", "error", brief(err.Error()))
 		}
 	}
+}
+
+// ---- How much there may be at once ----
+
+// A counter bounds what several requests have together: bytes, or places. What finds no room is
+// refused at once. A counter does not know whose things it counts, so one client of an
+// http.Handler can take all there are: see Guard.MaxHeld. A nil counter bounds nothing.
+type counter struct {
+	limit int64
+
+	mu      sync.Mutex // guards the fields below
+	taken   int64
+	refused bool // something has found no room since the last wasFull
+}
+
+// take counts n more. It returns false, and counts nothing, if that is beyond the limit.
+func (c *counter) take(n int) bool { return c.takeBut(n, 0) }
+
+// takeBut is take with a limit that is lower by spare.
+func (c *counter) takeBut(n int, spare int64) bool {
+	if c == nil || n == 0 {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if int64(n) > c.limit-spare-c.taken {
+		c.refused = true
+		return false
+	}
+	c.taken += int64(n)
+	return true
+}
+
+// give gives back n of what was taken.
+func (c *counter) give(n int) {
+	if c == nil || n == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.taken -= int64(n)
+}
+
+// reservation is what a payload and its results have taken of a counter of bytes. One goroutine
+// at a time uses it.
+type reservation struct {
+	of      *counter
+	text    int // of the payload
+	results int // that are not written yet
+}
+
+// set makes one part of the reservation n bytes, text or results. It returns false, and changes
+// nothing, if that is beyond the limit.
+func (r *reservation) set(part *int, n int) bool {
+	if n > *part && !r.of.take(n-*part) {
+		return false
+	}
+	if n < *part {
+		r.of.give(*part - n)
+	}
+	*part = n
+	return true
+}
+
+// release gives all back. A payload that nothing counts has a nil reservation.
+func (r *reservation) release() {
+	if r != nil {
+		r.set(&r.text, 0)
+		r.set(&r.results, 0)
+	}
+}
+
+// countFrom is the size up to which a payload, a result, and what a stream has to write are not
+// counted. So small calls go on when large ones use all bytes. Those of the HTTP handlers that
+// run at once use 12 MB at most; more wait only in as many connections.
+const countFrom = 4 << 10
+
+// counted returns how many bytes are counted for n.
+func counted(n int) int {
+	if n <= countFrom {
+		return 0
+	}
+	return n
 }
 
 // ---- Objects of a peer, by exact names ----

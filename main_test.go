@@ -242,7 +242,7 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// The payloads that are being served have maxHeld bytes at most. A payload that is alone may have more.
+// The payloads that are being served have maxHeld bytes at most. A payload that is alone may have more, and small ones are not counted.
 func TestHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := Pipe()
@@ -263,13 +263,14 @@ func TestHeld(t *testing.T) {
 		}
 		const refused = `,"error":{"code":-32603,"message":"Too many requests in flight"}}`
 		serve(1, maxHeld+1)
-		serve(2, 10)
+		serve(2, countFrom+1)
 		check(`{"jsonrpc":"2.0","id":2` + refused)
 		returns <- struct{}{}
 		check(`{"jsonrpc":"2.0","id":1,"result":{}}`)
-		serve(3, maxHeld-10)
-		serve(4, 10)
-		serve(5, 1)
+		serve(3, maxHeld-2*countFrom)
+		serve(4, 2*countFrom)
+		serve(6, countFrom)
+		serve(5, countFrom+1)
 		check(`{"jsonrpc":"2.0","id":5` + refused)
 		close(returns)
 		synctest.Wait()
@@ -303,13 +304,13 @@ func TestUnread(t *testing.T) {
 			for range 3 {
 				if m := (<-writes).Messages[0]; m.Result != nil {
 					results++
-				} else if m.Error != errUnread {
+				} else if m.Error != errNoMemory {
 					t.Error(m.Error)
 				}
 			}
 			synctest.Wait()
-			if results != 1 || l.peer.unwritten != 0 {
-				t.Errorf("%d results were written, %d bytes are unread", results, l.peer.unwritten)
+			if results != 1 || l.used.taken != 0 {
+				t.Errorf("%d results were written, %d bytes are in use", results, l.used.taken)
 			}
 			l.peer.Close()
 		})
@@ -357,20 +358,21 @@ func TestReasonOfTheEnd(t *testing.T) {
 	}
 }
 
-// When the results of a batch have more than maxAnswers bytes, the requests that are left get errors.
+// When the results of a batch have more than maxHeld bytes, errors take the place of the others.
 func TestAnswersOfABatch(t *testing.T) {
-	large := append(append([]byte(`{"a":"`), make([]byte, maxAnswers/2)...), `"}`...)
-	calls := 0
-	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { calls++; return encoded(large), nil })
-	p := newPeer(t.Context(), nil, plainProtocol{}, nil)
-	batch := `[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2,"method":"m"},{"jsonrpc":"2.0","id":3,"method":"m"}]`
-	a := p.dispatch(t.Context(), h, Decode([]byte(batch)), Exchange{})
-	var codes []int
-	a.serve(func(m *Message) { codes = append(codes, cmp.Or(m.Error, new(Error)).Code) })
-	a.release()
-	if !slices.Equal(codes, []int{0, 0, CodeInternalError}) || calls != 2 {
-		t.Error(codes, calls)
+	large := append(append([]byte(`{"a":"`), make([]byte, maxHeld/5*2)...), `"}`...)
+	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { return encoded(large), nil })
+	writes := make(chan Payload, 1)
+	l := newLoop(t.Context(), silentConn{writes, make(chan struct{})}, h, plainProtocol{}, nil, false)
+	l.takeIn(Decode([]byte(`[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2,"method":"m"},{"jsonrpc":"2.0","id":3,"method":"m"}]`)))
+	var errs []*Error
+	for _, m := range (<-writes).Messages {
+		errs = append(errs, m.Error)
 	}
+	if !slices.Equal(errs, []*Error{nil, nil, errNoMemory}) || l.used.taken != 0 {
+		t.Error(errs, l.used.taken)
+	}
+	l.peer.Close()
 }
 
 // When a call of a client fails because the server has gone, the context of the Peer has ended before: the caller may look at it.
@@ -2184,14 +2186,14 @@ func TestNoRoomForResults(t *testing.T) {
 	h.used.take(int(h.used.limit))
 	text := strings.Repeat("x", 2*countFrom)
 	for name, use := range map[string]func(x *Exchange) error{
-		"an answer":          func(x *Exchange) error { return x.use(len(text)) },
+		"an answer":          func(x *Exchange) error { return x.useBytes(len(text)) },
 		"a result":           func(x *Exchange) error { _, err := x.encode(map[string]string{"x": text}); return err },
 		"a result of a size": func(x *Exchange) error { _, err := x.encode(ToolError("%s", text)); return err },
 	} {
-		var x Exchange
-		results := h.countResults(&x, true, nil)
-		if err := use(&x); err != error(errNoMemory) || results.n != 0 || h.used.taken != h.used.limit {
-			t.Errorf("%s: %v, %d of %d", name, err, results.n, h.used.taken-h.used.limit)
+		x := Exchange{used: &reservation{of: &h.used}}
+		h.countResults(&x, Payload{used: x.used})
+		if err := use(&x); err != error(errNoMemory) || x.used.results != 0 || h.used.taken != h.used.limit {
+			t.Errorf("%s: %v, %d of %d", name, err, x.used.results, h.used.taken-h.used.limit)
 		}
 	}
 }

@@ -1032,32 +1032,24 @@ func (h *service) follow(s *Stream, f *follower, r *http.Request, g *Guard) {
 // answerOn runs the handlers of a payload, and sends their answers on a stream. There each
 // answer counts anew, so the bytes of its result are given back before. fault is the Error of
 // the last answer; nil: that is a result.
-func (h *service) answerOn(s *Stream, replies *responder, results *reservation) (fault *Error) {
+func (h *service) answerOn(s *Stream, replies *responder) (fault *Error) {
 	defer replies.release()
-	defer results.release() // a request that was cancelled has no answer
 	replies.serve(func(m *Message) {
-		results.release()
+		replies.used.set(&replies.used.results, 0)
 		fault = s.sendAnswer(m)
 	})
 	return fault
 }
 
-// countResults lets the Exchanges of a payload count their results, and returns what counts
-// them. The body is not needed any more when the result of its only request is encoded, so its
-// reservation is used again. A batch needs its body longer.
-func (h *service) countResults(base *Exchange, isBatch bool, body *reservation) (results *reservation) {
-	results = body
-	if isBatch {
-		results = &reservation{of: &h.used}
-	}
-	base.use = func(n int) error {
-		if !results.add(counted(n)) {
-			return errNoMemory
+// countResults lets the Exchanges of a payload count their results before they are encoded. The
+// text of the payload is not needed any more when the result of its only request is there.
+func (h *service) countResults(base *Exchange, in Payload) {
+	base.encode = func(result any) (json.RawMessage, error) {
+		if !in.Batch {
+			in.used.set(&in.used.text, 0)
 		}
-		return nil
+		return h.encode(result, in.used)
 	}
-	base.encode = func(result any) (json.RawMessage, error) { return h.encode(result, results) }
-	return results
 }
 
 // close ends an http.Handler and its sessions: see StreamableHandler.Close.
@@ -1205,15 +1197,12 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 	if isOpen {
 		defer h.requests.Done()
 	}
-	in, body, ok := h.readPayload(w, r, &h.used)
+	in, ok := h.readPayload(w, r, &h.used)
 	if !ok {
 		return
 	}
 	places := 0
-	in.done = func() {
-		body.release()
-		h.running.give(places)
-	}
+	in.done = func() { h.running.give(places) }
 	n, first := answersIn(in), in.Messages[0]
 	s := h.table.get(r.URL.Query().Get("session"), principal)
 	if s != nil {
@@ -1230,16 +1219,16 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 		h.refuse(w, r, http.StatusServiceUnavailable, idOf(in), errBusy.Message)
 	default:
 		places = n
-		h.handOn(w, r, in, s, body)
+		h.handOn(w, r, in, s)
 		return
 	}
-	in.done()
+	in.used.release()
 }
 
 // handOn lets the Peer of a conversation take in a payload, and runs its handlers.
-func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, s *Session, body *reservation) {
+func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, s *Session) {
 	base := Exchange{Peer: s.Peer, Principal: s.Owner, Header: r.Header, Ending: h.open.Done(), send: s.send}
-	results := h.countResults(&base, in.Batch, body)
+	h.countResults(&base, in)
 	answer := s.Peer.dispatch(context.WithoutCancel(r.Context()), HandlerFunc(h.handle), in, base)
 	if answer == nil && answersIn(in) > 0 { // the conversation has ended meanwhile
 		h.refuse(w, r, http.StatusNotFound, idOf(in), "No such session")
@@ -1247,7 +1236,7 @@ func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, 
 	}
 	accepted(w)
 	if answer != nil {
-		h.run(func() { h.answerOn(s.standalone, answer, results) })
+		h.run(func() { h.answerOn(s.standalone, answer) })
 	}
 }
 
@@ -2342,22 +2331,24 @@ func clearDeadlines(w http.ResponseWriter) {
 
 // readPayload reads the payload of a POST. If it returns false, it has answered the request. It
 // insists on application/json for safety: a browser lets every page POST text/plain to every
-// origin, without a preflight. The caller releases the bytes of the body.
-func (g *Guard) readPayload(w http.ResponseWriter, r *http.Request, used *counter) (in Payload, body *reservation, ok bool) {
+// origin, without a preflight. The caller releases what the payload has used.
+func (g *Guard) readPayload(w http.ResponseWriter, r *http.Request, used *counter) (in Payload, ok bool) {
 	if !isMedia(r.Header.Get("Content-Type"), "application/json") {
 		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Type must be application/json")
-		return Payload{}, nil, false
+		return Payload{}, false
 	}
 	coding := r.Header.Get("Content-Encoding")
 	if coding != "" && coding != "identity" {
 		g.refuse(w, r, http.StatusUnsupportedMediaType, ID{}, "Content-Encoding is not supported")
-		return Payload{}, nil, false
+		return Payload{}, false
 	}
 	limit := g.maxBody()
-	body = &reservation{of: used}
-	text, err := readBody(&countingReader{Reader: r.Body, body: body}, r.ContentLength, limit)
+	body := &reservation{of: used}
+	text, err := readBody(&countingReader{Reader: r.Body, used: body}, r.ContentLength, limit)
 	if err == nil {
-		return Decode(text), body, true
+		in = Decode(text)
+		in.used = body
+		return in, true
 	}
 	body.release()
 	switch err {
@@ -2368,7 +2359,7 @@ func (g *Guard) readPayload(w http.ResponseWriter, r *http.Request, used *counte
 	default:
 		g.refuse(w, r, http.StatusBadRequest, ID{}, "The body could not be read")
 	}
-	return Payload{}, nil, false
+	return Payload{}, false
 }
 
 // several is how many of the largest bodies may be in use, with their answers.
@@ -2447,35 +2438,6 @@ func hasZeroWeight(params string) bool {
 
 // ---- Bounds: how much all clients together may have ----
 
-// A counter bounds what all clients of an http.Handler have together: bytes, or requests. What
-// finds no room is refused at once. A counter does not know whose things it counts, so one
-// client can take all there are: see Guard.MaxHeld. A nil counter bounds nothing.
-type counter struct {
-	limit int64
-
-	mu      sync.Mutex // guards the fields below
-	taken   int64
-	refused bool // something has found no room since the last wasFull
-}
-
-// take counts n more. It returns false, and counts nothing, if that is beyond the limit.
-func (c *counter) take(n int) bool { return c.takeBut(n, 0) }
-
-// takeBut is take with a limit that is lower by spare.
-func (c *counter) takeBut(n int, spare int64) bool {
-	if c == nil || n == 0 {
-		return true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if int64(n) > c.limit-spare-c.taken {
-		c.refused = true
-		return false
-	}
-	c.taken += int64(n)
-	return true
-}
-
 // wasFull reports whether something has found no room since the last call of wasFull.
 func (c *counter) wasFull() bool {
 	c.mu.Lock()
@@ -2485,12 +2447,6 @@ func (c *counter) wasFull() bool {
 	return refused
 }
 
-// wasFull reports whether a request has found no room since the last call of wasFull.
-func (h *service) wasFull() bool {
-	requests, bytes := h.running.wasFull(), h.used.wasFull()
-	return requests || bytes
-}
-
 // isShort reports whether less than a quarter of the limit is left.
 func (c *counter) isShort() bool {
 	c.mu.Lock()
@@ -2498,35 +2454,10 @@ func (c *counter) isShort() bool {
 	return c.taken > c.limit/4*3
 }
 
-// give gives back n of what was taken.
-func (c *counter) give(n int) {
-	if c == nil || n == 0 {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.taken -= int64(n)
-}
-
-// reservation is what one request has taken of a counter. One goroutine at a time uses it.
-type reservation struct {
-	of *counter
-	n  int
-}
-
-// add takes n more. It returns false, and takes nothing, if that is beyond the limit.
-func (r *reservation) add(n int) bool {
-	if !r.of.take(n) {
-		return false
-	}
-	r.n += n
-	return true
-}
-
-// release gives all back.
-func (r *reservation) release() {
-	r.of.give(r.n)
-	r.n = 0
+// wasFull reports whether a request has found no room since the last call of wasFull.
+func (h *service) wasFull() bool {
+	requests, bytes := h.running.wasFull(), h.used.wasFull()
+	return requests || bytes
 }
 
 const (
@@ -2560,15 +2491,7 @@ const (
 	// sessions keep that have 4 MiB each. 2,000 clients that read no progress, of which all of
 	// it is kept, cost 240 MB with their connections; with 64 MiB, 290 MB.
 	maxKept = 40 << 20
-
-	// countFrom is the size up to which a body, a result, and what a stream has to write are
-	// not counted. So small calls go on when large ones use all bytes. Those of the handlers
-	// that run at once use 12 MB at most; more wait only in as many connections.
-	countFrom = 4 << 10
 )
-
-// errNoMemory is the answer where there is no room.
-var errNoMemory = &Error{Code: CodeInternalError, Message: "Too much is held for clients at the moment"}
 
 // maxUsed returns how many bytes may be in use: enough for several of the largest bodies with
 // their answers, whatever MaxBody is.
@@ -2576,33 +2499,23 @@ func (g *Guard) maxUsed() int64 {
 	return max(cmp.Or(g.MaxHeld, defaultUsed), several*g.maxBody())
 }
 
-// counted returns how many bytes are counted for a body or a result of n bytes.
-func counted(n int) int {
-	if n <= countFrom {
-		return 0
-	}
-	return n
-}
-
-// encode encodes a result. From now on results has its bytes, instead of what it had before:
-// small calls may have large answers. A result that knows its size is counted before it is
-// encoded. Only a few of these are encoded at a time, because that needs several times their
-// memory.
-func (h *service) encode(result any, results *reservation) (json.RawMessage, error) {
-	results.release()
+// encode encodes a result. From now on used has its bytes, instead of what it had before: small
+// calls may have large answers. A result that knows its size is counted before it is encoded.
+// Only a few of these are encoded at a time, because that needs several times their memory.
+func (h *service) encode(result any, used *reservation) (json.RawMessage, error) {
+	size := 0
 	if r, ok := result.(interface{ textSize() int }); ok {
-		size := counted(r.textSize())
-		if !results.add(size) {
-			return nil, errNoMemory
-		}
-		if size > 0 {
-			h.encoders <- struct{}{}
-			defer func() { <-h.encoders }()
-		}
+		size = counted(r.textSize())
+	}
+	if !used.set(&used.results, size) {
+		return nil, errNoMemory
+	}
+	if size > 0 {
+		h.encoders <- struct{}{}
+		defer func() { <-h.encoders }()
 	}
 	raw, err := marshalObject(result)
-	more := counted(len(raw)) - results.n // such as escapes, and embedded resources
-	if more > 0 && !results.add(more) {
+	if !used.set(&used.results, counted(len(raw))) { // it has more, such as escapes and embedded resources
 		return nil, errNoMemory
 	}
 	return raw, err
@@ -2612,7 +2525,7 @@ func (h *service) encode(result any, results *reservation) (json.RawMessage, err
 // and send nothing. Each byte counts twice, because the handler decodes it.
 type countingReader struct {
 	io.Reader
-	body *reservation
+	used *reservation
 	read int
 }
 
@@ -2620,7 +2533,7 @@ type countingReader struct {
 func (r *countingReader) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	r.read += n
-	if !r.body.add(2*counted(r.read) - r.body.n) {
+	if !r.used.set(&r.used.text, 2*counted(r.read)) {
 		return 0, errNoMemory
 	}
 	return n, err
