@@ -174,10 +174,6 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //	  - a second has passed
 //	  - the client has gone
 //	6 beginResponse decides: only a status, JSON, or a response that follows the Stream
-//
-// What a POST has taken, such as the bytes of its body, is given back once, by handled. The
-// Peer that has taken in the payload calls it after the last handler. If no Peer has, post
-// calls it.
 type incoming struct {
 	h       *StreamableHandler
 	w       http.ResponseWriter
@@ -185,16 +181,18 @@ type incoming struct {
 	payload Payload
 
 	// What decides about the response.
-	acceptsJSON bool     // the client accepts JSON
-	mayStream   bool     // the response may become a stream
-	isBatch     bool     // the answers form one array
-	revision    Revision // in force for a request without a session; zero in a session, whose Peer knows it
-	session     *Session // nil: there is none, so a client that leaves cancels its requests
-	stream      *Stream  // of the response
-	opened      bool     // initialize has opened the session
-	fault       *Error   // valid once the stream has ended: the error in the last answer; nil: that is a result
+	acceptsJSON bool      // the client accepts JSON
+	mayStream   bool      // the response may become a stream
+	isBatch     bool      // the answers form one array
+	revision    Revision  // in force for a request without a session; zero in a session, whose Peer knows it
+	session     *Session  // nil: there is none, so a client that leaves cancels its requests
+	stream      *Stream   // of the response
+	follower    *follower // the response, for the stream
+	opened      bool      // initialize has opened the session
 
-	takenByPost // what handled gives back: see "What a POST takes, until it is handled"
+	requests    int      // how many messages get an answer: requests, and Invalid ones
+	places      *counter // counts the requests while they run; nil: they are not counted
+	whenHandled func()   // runs when the handlers have returned; nil: nothing does
 }
 
 // post reads a payload, and answers it.
@@ -204,8 +202,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		return
 	}
 	in := &incoming{h: h, w: w, r: r, payload: payload}
-	in.payload.done = in.handled // the Peer calls it
-	defer in.handledIfRefused()  // or this does, if no Peer has taken in the payload
+	defer func() { in.payload.used.release() }() // unless handOn has passed the payload on, which empties in.payload
 	in.acceptsJSON = accepts(r.Header["Accept"], "application/json")
 	acceptsStream := accepts(r.Header["Accept"], "text/event-stream")
 	if !in.acceptsJSON && !acceptsStream {
@@ -226,10 +223,9 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //	3 names a modern version, and a modern one is offered       checkModern
 //	4 names no version, and only modern ones are offered        checkModern, which says what is missing
 //	5 names a version that does not fit: see whyNotLegacy       400
-//	6 is an initialize, and there are sessions                  initialize, which opens a new session
-//	7 is an initialize                                          withoutSession, as JSON
-//	8 is anything else, and there are sessions                  inSession, which checks the header
-//	9 is anything else                                          legacyWithoutSession, which checks it, too
+//	6 is anything else, and there are no sessions               legacyWithoutSession, which checks the header
+//	7 is an initialize                                          initialize, which opens a new session
+//	8 is anything else                                          inSession, which checks the header, too
 //
 // 2026-07-28 basic/versioning#compatibility-matrix: "A request carrying modern per-request
 // _meta is served statelessly according to this revision." and "An initialize request selects
@@ -250,21 +246,16 @@ func (in *incoming) route(base Exchange) {
 		writeJSON(in.w, http.StatusBadRequest, in.payload)
 	case len(inHeader) > 1: // 2
 		in.reject(http.StatusBadRequest, mismatch("More than one MCP-Protocol-Version"))
-	case revision(version).Modern && h.hasModern(): // 3
-		in.checkModern(base)
-	case version == "" && len(h.legacy) == 0: // 4
+	case revision(version).Modern && h.hasModern(), version == "" && len(h.legacy) == 0: // 3, 4
 		in.checkModern(base)
 	case legacyFault != nil: // 5
 		in.reject(http.StatusBadRequest, legacyFault)
-	case isInitialize && h.Sessions != nil: // 6
-		in.initialize(base)
+	case h.Sessions == nil: // 6
+		in.legacyWithoutSession(base, isInitialize)
 	case isInitialize: // 7
-		in.mayStream = false
-		in.withoutSession(base)
-	case h.Sessions != nil: // 8
+		in.initialize(base)
+	default: // 8
 		in.inSession(base)
-	default: // 9
-		in.legacyWithoutSession(base)
 	}
 }
 
@@ -273,18 +264,21 @@ func (in *incoming) route(base Exchange) {
 // speak. The response is always JSON, because its header has the id of the session, and the
 // session opens only when the handler has succeeded.
 func (in *incoming) initialize(base Exchange) {
-	// 1. The session is there, but not in the table: no other request can find it.
+	// 1. The session is there, but not in the table: no other request can find it, and Close
+	// cannot either.
 	s := in.h.Sessions.create(base.Principal)
 	defer s.release() // this POST does not use the session any more
-	in.session, in.mayStream = s, false
-	base.Peer = s.Peer
+	stop := context.AfterFunc(in.h.life, func() { s.Peer.endContexts(ErrSessionClosed) })
 	// 2. When the handler has returned, a session that was not opened ends.
 	in.whenHandled = func() {
+		stop()
 		if !in.opened {
 			in.h.Sessions.Delete(s, ErrSessionClosed)
 		}
 	}
 	// 3. openSession calls the handler. If it succeeds, the session is put into the table.
+	in.session, in.mayStream = s, false
+	base.Peer = s.Peer
 	in.handOn(context.WithoutCancel(in.r.Context()), HandlerFunc(in.openSession), s.Peer, base)
 }
 
@@ -332,55 +326,71 @@ var statelessProtocol = new(mcpProtocol)
 // basic/patterns/cancellation#transport-specific-cancellation: "The server MUST treat a client
 // disconnect as cancellation of that request."
 func (in *incoming) withoutSession(base Exchange) {
-	toNobody := func(context.Context, *Message) error { return errNobody } // for what belongs to no request
-	p := newPeer(in.r.Context(), toNobody, statelessProtocol, in.h.Log)    // net/http ends this context when the client leaves
+	toNobody := func(context.Context, *Message) error { return errNobody }    // for what belongs to no request
+	p := newPeer(in.r.Context(), toNobody, statelessProtocol, in.h.Log)       // net/http ends this context when the client leaves
+	stop := context.AfterFunc(in.h.life, func() { p.endContexts(ErrClosed) }) // for Close
+	in.whenHandled = func() { stop() }
 	in.handOn(p.ctx, in.h.Handler, p, base)
 }
 
 // handOn lets a Peer take in the payload, starts the handlers, and writes the response.
 func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchange) {
-	// 1. What the handlers send goes to the stream.
+	// 1. What the handlers send goes to the stream. The response is its follower, which has
+	// written nothing yet.
 	in.stream = in.h.newStream(in.session) // in a session it keeps events, if the revision can resume
+	in.stream.buffer.countsAll = in.payload.Batch
+	in.follower = &follower{w: in.w}
+	in.stream.follower = in.follower
 	in.revision = base.facts().revision
 	base.Header, base.Ending = in.r.Header, in.h.open.Done() // open ends when Close begins
-	base.send = in.send
-	base.facts().disconnect = in.disconnect // for Exchange.Disconnect
-	// 2. The bytes of each result are counted. Each request needs a place.
-	in.h.countResults(&base, in.payload)
-	in.stream.buffer.countsAll = in.payload.Batch // the answers of a batch are written together
-	if !in.takePlaces() {
-		return // it has answered
+	base.send = answersOnly
+	if in.mayStream {
+		base.send = in.stream.send
+		base.facts().disconnect = in.stream.disconnect // for Exchange.Disconnect
 	}
-	in.letCloseCancel(p) // if no session in the table has p, Close could not find it
+	in.h.countResults(&base, in.payload)
+	// 2. Each request needs a place.
+	if !in.takePlaces() { // it has answered
+		in.handled()
+		return
+	}
 	// 3. The Peer notes the requests, and takes in JSON-RPC responses. Here it also calls the
-	// handlers of notifications. From now on it is the one that calls handled.
-	in.isDispatched = true
-	responder := p.dispatch(ctx, h, in.payload, base)
+	// handlers of notifications. The payload is the Peer's now: the memory of each message is
+	// free when it is handled.
+	payload := in.payload
+	in.payload = Payload{}
+	responder := p.dispatch(ctx, h, payload, base)
 	if responder == nil {
-		in.acknowledge() // with 202, if nothing is wrong
+		in.handled()
+		in.acknowledge(payload) // with 202, if nothing is wrong
 		return
 	}
 	in.isBatch = responder.asArray
-	in.payload = Payload{} // so that the memory of each message is free when it is handled
 	// 4. The handlers run on a goroutine of their own. answerOn sends their answers on the
 	// stream, which ends with the last one.
 	in.h.run(func() {
 		defer in.stream.end()
-		in.fault = in.h.answerOn(in.stream, responder)
+		defer in.handled()
+		in.h.answerOn(in.stream, responder)
 	})
 	// 5. This goroutine writes the response.
 	in.respond()
 }
 
-// send sends a message that belongs to the request and precedes its answer.
-func (in *incoming) send(ctx context.Context, m *Message) error {
-	switch {
-	case in.mayStream:
-		return in.stream.send(ctx, m)
-	case m.Kind() == Request:
+// handled gives back what was taken for the payload, when its handlers have returned.
+func (in *incoming) handled() {
+	in.places.give(in.requests)
+	if in.whenHandled != nil {
+		in.whenHandled()
+	}
+}
+
+// answersOnly is for clients that accept no stream. What precedes the answer is dropped.
+func answersOnly(_ context.Context, m *Message) error {
+	if m.Kind() == Request {
 		return ErrNoServerRequests
 	}
-	return nil // a client that accepts only JSON can do without it
+	return nil
 }
 
 // ---- The response to a POST: JSON, or a stream ----
@@ -398,7 +408,7 @@ func (in *incoming) respond() {
 	isLate := false
 	gone := in.r.Context().Done()
 	for {
-		write, changed := in.beginResponse(isLate)
+		write, changed := in.decide(isLate)
 		if write != nil {
 			write()
 			return
@@ -407,77 +417,81 @@ func (in *incoming) respond() {
 		case <-changed:
 		case <-timer.C:
 			isLate = true
-			if !in.mayStream { // the time-outs of the server must not end the response
-				clearDeadlines(in.w)
-			}
+			clearDeadlines(in.w) // the time-outs of the server must not end the response
 		case <-gone:
 			gone = nil // it may be only a deadline of middleware: the loop goes on, and does not watch it any more
 		}
 	}
 }
 
-// beginResponse decides what the response is, and returns the function that writes it. If it
-// cannot decide yet, write is nil, and changed is closed when it can be asked again. The first
-// line that fits counts:
+// decide decides what the response is, and returns the function that writes it. If it cannot
+// decide yet, write is nil, and changed is closed when it can be asked again. The first line
+// that fits counts:
 //
-//	  the handlers run, and
-//	1   the client has gone                                      only a status is written, and nothing is kept
-//	2   a stream is allowed, and there is more than answers      a stream
-//	3   a stream is allowed, and a second has passed             a stream
-//	4   anything else                                            it is not decided yet
-//	  the handlers have returned, and
-//	5   the client has gone, and there is no session             only a status is written
-//	6   a stream is not allowed                                  JSON
-//	7   only answers are there, and the status is not 200        JSON
-//	8   only answers, at least one, and JSON is accepted         JSON
-//	9   there is more than answers                               a stream; if the client has gone, it is kept
-//	10  only answers, and JSON is not accepted                   a stream
-//	11  no answer, because all requests were cancelled           an empty stream
+//	1  the client has gone                                           only a status
+//	   the handlers run, and
+//	2    a stream is allowed, and there is more than answers         a stream
+//	3    a stream is allowed, and a second has passed                a stream
+//	4    anything else                                               it is not decided yet
+//	   the handlers have returned, and
+//	5    a stream is not allowed                                     JSON
+//	6    there is more than answers                                  a stream
+//	7    the status is not 200                                       JSON
+//	8    there is an answer, and JSON is accepted                    JSON
+//	9    JSON is not accepted, or all requests were cancelled        a stream
 //
 // There is more than answers if the handlers have sent another message, or have called
-// Disconnect. Everything is decided under one lock, because the handlers may send at the same
-// time.
-func (in *incoming) beginResponse(isLate bool) (write func(), changed <-chan struct{}) {
+// Disconnect.
+func (in *incoming) decide(isLate bool) (write func(), changed <-chan struct{}) {
 	s := in.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	hasEnded := !s.endTime.IsZero()
 	hasGone := in.r.Context().Err() == context.Canceled // after a deadline of middleware, the client is still there
-	onlyAnswers := s.farewell == nil && s.buffer.onlyAnswers()
+	hasEnded := !s.endTime.IsZero()
+	onlyAnswers := in.onlyAnswers()
 	switch {
-	case !hasEnded && hasGone: // 1
+	case hasGone: // 1
 		return in.writeNothing, nil
 	case !hasEnded && in.mayStream && (!onlyAnswers || isLate): // 2, 3
-		return in.followStream(true), nil
+		return in.writeStream, nil
 	case !hasEnded: // 4
 		return nil, s.whenChanged()
-	case hasGone && in.session == nil: // 5
-		return in.writeNothing, nil
-	case !in.mayStream: // 6
+	case !in.mayStream: // 5
 		return in.writeAnswers, nil
-	case onlyAnswers && in.status() != http.StatusOK: // 7
+	case !onlyAnswers: // 6
+		return in.writeStream, nil
+	case in.status() != http.StatusOK: // 7
 		return in.writeAnswers, nil
-	case onlyAnswers && in.acceptsJSON && len(s.buffer.events) > 0: // 8
+	case in.acceptsJSON && len(s.buffer.events) > 0: // 8
 		return in.writeAnswers, nil
 	}
-	return in.followStream(!onlyAnswers), nil // 9, 10, 11
+	return in.writeStream, nil // 9
 }
 
-// followStream lets the response follow the stream, and returns the function that writes it. If
-// mayResume is false, nothing is kept, as with JSON. The caller holds the mutex of the stream.
-func (in *incoming) followStream(mayResume bool) (write func()) {
+// onlyAnswers reports whether nothing was sent but answers. The caller holds the mutex of the
+// stream.
+func (in *incoming) onlyAnswers() bool {
+	return in.follower.farewell == nil && in.stream.buffer.onlyAnswers()
+}
+
+// writeStream writes a response that follows the stream. If it has only answers, and they are
+// all there, nothing is kept, as with JSON.
+func (in *incoming) writeStream() {
 	s := in.stream
-	switch {
-	case !mayResume:
+	s.mu.Lock()
+	hasEnded := !s.endTime.IsZero()
+	if hasEnded && in.onlyAnswers() {
 		s.buffer.keep = 0
-	case in.session != nil:
+	}
+	if s.buffer.keep > 0 {
 		in.session.addStream(s) // a GET can continue it
 	}
-	f := s.attachAt(in.w, 0, true)
-	return func() {
-		s.enlist()                           // if the stream ended before this response began, end has not enlisted it
-		in.h.follow(s, f, in.r, &in.h.Guard) // serveFollower
+	s.beginAt(0, true)
+	s.mu.Unlock()
+	if hasEnded {
+		s.end() // once more, because only now it may have an id
 	}
+	in.h.follow(s, in.follower, in.r, &in.h.Guard) // serveFollower
 }
 
 // writeNothing ends the response to a client that has gone. 2026-07-28
@@ -485,15 +499,21 @@ func (in *incoming) followStream(mayResume bool) (write func()) {
 // for it". A client that has closed only its own half of the connection still reads. The status
 // tells it that this is no answer.
 func (in *incoming) writeNothing() {
-	in.stream.abandon()
+	in.abandon()
 	in.w.WriteHeader(statusClientGone)
+}
+
+// abandon drops what the stream has, and ends its follower.
+func (in *incoming) abandon() {
+	in.stream.forget()
+	in.stream.detach(in.follower)
 }
 
 // writeAnswers writes a response that consists of the answers alone. The stream has ended, so
 // it does not change any more.
 func (in *incoming) writeAnswers() {
 	events := in.stream.buffer.events
-	defer in.stream.abandon()
+	defer in.abandon()
 	if in.opened {
 		in.w.Header().Set("Mcp-Session-Id", in.session.ID)
 	}
@@ -590,9 +610,7 @@ func (h *StreamableHandler) whyNotLegacy(inHeader []string, inMeta string, isIni
 		return versionError(h.versions, named)
 	case inMeta != "" && len(inHeader) > 0 && inHeader[0] != inMeta:
 		return mismatch("MCP-Protocol-Version is not the version in _meta")
-	case inMeta != "" && !slices.Contains(h.versions, inMeta): // of the legacy ones, this is not offered
-		return versionError(h.versions, named)
-	case len(h.legacy) == 0: // no legacy version is offered
+	case inMeta != "" && !slices.Contains(h.versions, inMeta), len(h.legacy) == 0:
 		return versionError(h.versions, named)
 	}
 	return nil
@@ -615,12 +633,12 @@ func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
 
 // acknowledge answers a POST for which no handler of a request runs. The POST has only
 // notifications or JSON-RPC responses, or its requests have come too late.
-func (in *incoming) acknowledge() {
-	damaged := slices.IndexFunc(in.payload.Messages, func(m *Message) bool { return m.unusable != nil })
-	id := idOf(in.payload)
+func (in *incoming) acknowledge(payload Payload) {
+	damaged := slices.IndexFunc(payload.Messages, func(m *Message) bool { return m.unusable != nil })
+	id := idOf(payload)
 	switch {
 	case damaged >= 0: // a JSON-RPC response that cannot be used: the call that has waited for it has failed
-		in.h.refuse(in.w, in.r, http.StatusBadRequest, id, in.payload.Messages[damaged].unusable.Error())
+		in.h.refuse(in.w, in.r, http.StatusBadRequest, id, payload.Messages[damaged].unusable.Error())
 	case in.requests > 0 && in.h.open.Err() != nil: // Close was called meanwhile
 		in.h.refuse(in.w, in.r, http.StatusServiceUnavailable, id, "The server is shutting down")
 	case in.requests > 0: // the session has ended meanwhile
@@ -730,15 +748,15 @@ func (h *StreamableHandler) gone(w http.ResponseWriter, r *http.Request) {
 const assumedVersion = "2025-03-26"
 
 // legacyWithoutSession dispatches a legacy payload if there are no sessions.
-func (in *incoming) legacyWithoutSession(base Exchange) {
+func (in *incoming) legacyWithoutSession(base Exchange, isInitialize bool) {
 	version := in.r.Header.Get("Mcp-Protocol-Version")
 	fault := in.h.checkVersion(in.r)
-	if fault == nil && version == "" && !slices.Contains(in.h.legacy, assumedVersion) {
+	if version == "" && !slices.Contains(in.h.legacy, assumedVersion) {
 		// 2026-07-28 basic/transports/streamable-http#protocol-version-header: a server that
 		// serves no client older than 2025-06-18 "MUST reject a request without the header".
-		fault = mismatch("MCP-Protocol-Version is missing")
+		fault = cmp.Or(fault, mismatch("MCP-Protocol-Version is missing"))
 	}
-	if fault != nil {
+	if fault != nil && !isInitialize {
 		in.reject(http.StatusBadRequest, fault)
 		return
 	}
@@ -1012,13 +1030,6 @@ func (s *Server) HeaderParams(tool string) []HeaderParam {
 	return t.use.marked
 }
 
-// disconnect ends the response, if it may be a stream. The Stream itself continues.
-func (in *incoming) disconnect(retry time.Duration) {
-	if in.mayStream {
-		in.stream.disconnect(retry)
-	}
-}
-
 // ---- The status and the body of a response to a POST ----
 
 // parts returns the body of a response in JSON: the only answer, or an array of all answers.
@@ -1044,10 +1055,11 @@ const statusClientGone = 499
 // status returns the status of a response that consists of one answer. The stream has ended, so
 // it does not change any more.
 func (in *incoming) status() int {
-	if len(in.stream.buffer.events) != 1 {
+	events := in.stream.buffer.events
+	if len(events) != 1 {
 		return http.StatusOK
 	}
-	return status(in.fault, in.revision.Modern)
+	return status(events[0].fault, in.revision.Modern)
 }
 
 // status returns the HTTP status of a response that holds one answer; fault nil: a result. If
@@ -1917,73 +1929,28 @@ func (c *httpConn) deleteSession(last *clientPost) {
 // SSEHandler has bounds of its own: a Guard, MaxRequests, and Max, which is how many
 // conversations there may be at once.
 
-// ---- What a POST takes, until it is handled ----
+// ---- Places ----
 
-// takenByPost is what a POST has taken, and what handled gives back.
-type takenByPost struct {
-	isDispatched bool        // a Peer has taken in the payload, and will call handled
-	requests     int         // how many messages get an answer: requests, and Invalid ones
-	places       *counter    // counts the requests while they run; nil: they are not counted
-	stopWaiting  func() bool // undoes letCloseCancel; nil: it was not called
-	whenHandled  func()      // runs when the handlers have returned; nil: nothing does
-}
-
-// handled gives back the places of the requests. It runs once, when all handlers have returned.
-// The Peer that has taken in the payload calls it, or else post. Both also release the bytes of
-// the payload.
-func (in *incoming) handled() {
-	in.places.give(in.requests)
-	if in.stopWaiting != nil {
-		in.stopWaiting()
-	}
-	if in.whenHandled != nil {
-		in.whenHandled()
-	}
-}
-
-// handledIfRefused does that if no Peer has taken in the payload, also because of a panic.
-func (in *incoming) handledIfRefused() {
-	if !in.isDispatched {
-		in.payload.used.release()
-		in.handled()
-	}
-}
-
-// letCloseCancel lets Close end the contexts of a Peer that it cannot find, because no session
-// in the table has it.
-func (in *incoming) letCloseCancel(p *Peer) {
-	why := ErrClosed
-	switch {
-	case in.session == nil:
-	case in.payload.hasRequest("initialize"): // its session is not in the table yet
-		why = ErrSessionClosed
-	default:
-		return
-	}
-	in.stopWaiting = context.AfterFunc(in.h.life, func() { p.endContexts(why) })
-}
-
-// takePlaces takes a place for each request of a payload. If it returns false, it has answered.
-// JSON-RPC responses and notifications need no place: the calls that have all places may be
-// waiting for them. initialize needs none either, because the client may need its session to
-// get a place. Requests without a session leave a quarter of the places to those in one.
+// takePlaces takes a place for each request of a payload. If there is none, it answers, and
+// returns false. JSON-RPC responses and notifications need no place: the calls that have all
+// places may be waiting for them. initialize needs none either, because the client may need its
+// session to get a place. Requests without a session leave a quarter of the places to those in
+// one.
 func (in *incoming) takePlaces() (ok bool) {
 	in.requests = answersIn(in.payload)
-	spare, reason := int64(0), errBusy
+	places, spare, reason := &in.h.running, int64(0), errBusy
 	switch {
 	case in.requests == 0, in.payload.hasRequest("initialize") && !in.payload.Batch:
 		return true
 	case in.revision.Modern && in.payload.hasRequest("subscriptions/listen"): // it lasts
-		in.places, reason = &in.h.listening, errListeners
-	case in.session != nil:
-		in.places = &in.h.running
-	default:
-		in.places, spare = &in.h.running, in.h.running.limit/4
+		places, reason = &in.h.listening, errListeners
+	case in.session == nil:
+		spare = places.limit / 4
 	}
-	if in.places.takeBut(in.requests, spare) {
-		return true
+	if !places.takeBut(in.requests, spare) {
+		in.reject(http.StatusServiceUnavailable, reason)
+		return false
 	}
-	in.places = nil
-	in.reject(http.StatusServiceUnavailable, reason)
-	return false
+	in.places = places
+	return true
 }

@@ -154,15 +154,14 @@ type Error struct {
 type Payload struct {
 	Messages []*Message
 	Batch    bool
-	// Lost says why the transport has dropped messages; nil: it has dropped none. Nobody
-	// knows which calls they answered, so all our calls fail with Lost.
+	// Lost says why the transport has dropped messages; nil: it has dropped none. Nobody knows
+	// which calls they answered, so all our calls fail with Lost.
 	Lost   error
 	Report error // what the transport says about itself, mostly for the log; nil: nothing
 
 	raw       []byte       // the text, as it was read
 	used      *reservation // counts the bytes that it takes, until release of its responder; nil: nothing counts them
 	isTooMuch bool         // there was no room for its bytes, so its requests are refused
-	done      func()       // runs when the payload is not needed any more; nil: nothing runs
 }
 
 // Decode reads a payload. Text that is not a message becomes an Invalid message, so there is
@@ -491,7 +490,7 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		p.failCalls(in, refused) // those whose responses are in it
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
 	}
-	r := &responder{peer: p, handler: h, used: in.used, done: in.done, asArray: asArray}
+	r := &responder{peer: p, handler: h, used: in.used, asArray: asArray}
 	p.takeReport(in) // logs what the transport says about itself; if it has lost messages, our calls fail
 	for _, m := range in.Messages {
 		switch m.Kind() {
@@ -517,7 +516,7 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		}
 	}
 	if len(r.refusals)+len(r.requests) == 0 {
-		r.release() // calls done of the Payload
+		r.release() // the bytes of the payload
 		return nil
 	}
 	return r
@@ -587,7 +586,6 @@ type responder struct {
 	refusals  []*Message
 	requests  []*served
 	used      *reservation // of the Payload; it also counts the results
-	done      func()       // of the Payload; nil: there is none
 	exclusive bool         // one of the requests is exclusive
 	ended     int          // how many of the requests are done
 }
@@ -676,8 +674,9 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 	if err != nil {
 		return err
 	}
-	// Nothing is read before the handler of a notification returns. A goroutine that it has started
-	// waits for that here. In the handler itself, awaitReader returns an error after a second.
+	// Nothing is read before the handler of a notification returns. A goroutine that it has
+	// started waits for that here. In the handler itself, awaitReader returns an error after a
+	// second.
 	if err := p.awaitReader(ctx); err != nil {
 		return err
 	}
@@ -1702,8 +1701,8 @@ const (
 	maxInFlight = 1024
 	// maxHeld is how many bytes the payloads may have that a Peer with a Conn serves at a time,
 	// together with the results that wait until the peer reads. More requests are answered with
-	// errBusy, and more results are replaced by errNoMemory. Without this bound, maxInFlight lines
-	// of 4 MiB would take 4 GiB, and so would the results of a batch.
+	// errBusy, and more results are replaced by errNoMemory. Without this bound, maxInFlight
+	// lines of 4 MiB would take 4 GiB, and so would the results of a batch.
 	maxHeld = 128 << 20
 
 	// When the peer has hung up, its running requests have graceAfterHangup to finish: clients
@@ -1762,9 +1761,6 @@ func (r *responder) release() {
 	r.peer.unanswered -= len(r.refusals) + len(r.requests)
 	r.peer.mu.Unlock()
 	r.used.release()
-	if r.done != nil {
-		r.done()
-	}
 }
 
 // enterReader counts a reader that has read a payload, and serves it. When the conversation has

@@ -1125,12 +1125,12 @@ func TestStreamIsBounded(t *testing.T) {
 
 // Before its response has begun a stream is bounded, too. Only answers do not wait there: they may go out as JSON.
 func TestFreshStreamIsBounded(t *testing.T) {
-	s, text := &Stream{buffer: eventBuffer{eventBytes: eventBytes{usedByAll: &counter{limit: 1 << 20}}}}, make([]byte, maxUnwritten)
+	s, text := &Stream{follower: new(follower), buffer: eventBuffer{eventBytes: eventBytes{usedByAll: &counter{limit: 1 << 20}}}}, make([]byte, maxUnwritten)
 	for _, c := range []struct {
 		method string
 		want   error
 	}{{"m", nil}, {"m", context.Canceled}, {"", nil}} {
-		if err := s.pushCounted(canceled(), sentEvent{text: text, method: c.method}); err != c.want {
+		if err := s.push(canceled(), sentEvent{text: text, method: c.method}); err != c.want {
 			t.Errorf("method %q: %v, want %v", c.method, err, c.want)
 		}
 	}
@@ -1144,7 +1144,7 @@ func TestLargeEventIsNotCopied(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- followStream(s, w, httptest.NewRequestWithContext(ctx, "GET", "/", nil), "") }()
-	waitFor(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.state == followed })
+	waitFor(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.follower != nil })
 	if err := s.push(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
@@ -1459,7 +1459,7 @@ func TestQuestionToNobody(t *testing.T) {
 		h.Sessions.Keep = 0
 		openSession(h, "2025-11-25")
 		session := h.Sessions.All()[0]
-		for name, end := range map[string]func(*Stream){"its client has gone": (*Stream).abandon, "its response breaks off": func(s *Stream) {
+		for name, end := range map[string]func(*Stream){"its client has gone": func(s *Stream) { s.follower = new(follower); s.forget(); s.detach(s.follower) }, "its response breaks off": func(s *Stream) {
 			_ = followStream(s, httptest.NewRecorder(), httptest.NewRequestWithContext(canceled(), "GET", "/", nil), "")
 		}} {
 			s, failed := h.newStream(session), make(chan error, 1)
@@ -1482,16 +1482,17 @@ func TestQuestionToNobody(t *testing.T) {
 
 // An answer for which there is no room becomes an error. A sender that has given up has nothing in use.
 func TestNoRoomOnAStream(t *testing.T) {
-	s := &Stream{buffer: eventBuffer{eventBytes: eventBytes{usedByAll: &counter{limit: 3 * countFrom}}}}
+	s := &Stream{follower: new(follower), buffer: eventBuffer{eventBytes: eventBytes{usedByAll: &counter{limit: 3 * countFrom}}}}
 	text := bytes.Repeat([]byte("x"), 2*countFrom)
-	_ = s.pushCounted(t.Context(), sentEvent{text: text})
+	_ = s.push(t.Context(), sentEvent{text: text})
 	before := s.buffer.usedByAll.taken
 	answer := &Message{ID: NumberID(1), Result: json.RawMessage(`{"x":"` + string(text) + `"}`)}
-	if fault := s.sendAnswer(answer); fault != errNoMemory || len(s.buffer.events) != 2 || !bytes.Contains(s.buffer.events[1].text, []byte(errNoMemory.Message)) {
+	s.sendAnswer(answer)
+	if fault := s.buffer.events[1].fault; fault != errNoMemory || len(s.buffer.events) != 2 || !bytes.Contains(s.buffer.events[1].text, []byte(errNoMemory.Message)) {
 		t.Errorf("%v, %d events", fault, len(s.buffer.events))
 	}
-	s.state, s.buffer.usedByAll.limit = followed, 1<<20
-	if err := s.pushCounted(canceled(), sentEvent{text: text}); err != context.Canceled || s.buffer.usedByAll.taken != before {
+	s.follower.hasBegun, s.buffer.usedByAll.limit = true, 1<<20
+	if err := s.push(canceled(), sentEvent{text: text}); err != context.Canceled || s.buffer.usedByAll.taken != before {
 		t.Errorf("%v, %d bytes are in use, want %d", err, s.buffer.usedByAll.taken, before)
 	}
 }
@@ -2270,7 +2271,7 @@ func TestGoneBeforeItListens(t *testing.T) {
 	visit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r.WithContext(canceled()))
 	}), "GET", "", session).answered()
-	if s := h.Sessions.All()[0].standalone; s.follower != nil || s.state == followed {
+	if s := h.Sessions.All()[0].standalone; s.follower != nil {
 		t.Error("the stream is still followed")
 	}
 }
@@ -2574,7 +2575,7 @@ func TestEndedStreamsMakeRoom(t *testing.T) {
 			count(openSession(h, "2025-11-25")).answered()
 		}
 		synctest.Wait()
-		if n := h.Sessions.endedStreams.Len(); n == 0 || n == 20 {
+		if n := len(h.Sessions.endedStreams); n == 0 || n == 20 {
 			t.Errorf("%d of 20 ended streams are kept", n)
 		}
 		session := openSession(h, "2025-11-25")
@@ -2591,8 +2592,8 @@ func TestEndedStreamsMakeRoom(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if h.kept.taken != 0 || h.Sessions.endedStreams.Len() != 0 {
-			t.Errorf("later %d bytes of %d streams are kept", h.kept.taken, h.Sessions.endedStreams.Len())
+		if h.kept.taken != 0 || len(h.Sessions.endedStreams) != 0 {
+			t.Errorf("later %d bytes of %d streams are kept", h.kept.taken, len(h.Sessions.endedStreams))
 		}
 	})
 }
@@ -6182,7 +6183,7 @@ func (v visitor) answered() visitor { <-v.done; return v }
 
 // newLoneStream returns a stream of no session. Nothing can be sent before a response follows it.
 func newLoneStream(id string, keep int) *Stream {
-	return &Stream{id: id, state: unread, buffer: eventBuffer{keep: keep}}
+	return &Stream{id: id, buffer: eventBuffer{keep: keep}}
 }
 
 // followStream writes events to w, after the one with the id after, as a GET does.

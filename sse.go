@@ -56,7 +56,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"container/list"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -162,7 +161,7 @@ type sentEvent struct {
 	result   json.RawMessage // a large result, which is not copied: if it is set, the data is text + result + }
 	method   string          // of the message; "": it is an answer
 	question ID              // of a request of the server; zero: it is none
-	isResult bool            // the message is an answer with a result
+	fault    *Error          // of an answer; nil: it has a result
 }
 
 func (e sentEvent) isAnswer() bool   { return e.method == "" }
@@ -175,7 +174,7 @@ type eventBuffer struct {
 	last        int64       // number of the last event
 	written     int64       // number of the last event that a response has written
 	lostThrough int64       // the highest number that was dropped and was not progress
-	keep        int         // how many bytes may be kept; 0: none, and no ids. It is fixed when a response begins
+	keep        int         // how many bytes may be kept; 0: none, and no client can come back
 	eventBytes              // counts their bytes: see "What a stream keeps"
 }
 
@@ -237,47 +236,31 @@ func (b *eventBuffer) hasAllAfter(n int64) bool { return b.lostThrough <= n && n
 //     because 3 is lost, unless 3 was progress.
 //  4. The new follower begins with taken 9. It writes 10, 11 and 12.
 //
-// The stream of a POST begins in the state fresh, and the standalone stream in the state
-// unread. There is a follower in the state followed, and in no other:
+// So what can be done with a stream depends on two facts. Is there a follower? And may the
+// client come back, which isResumable says?
 //
-//	fresh     ──► followed   attachAt   a response begins
-//	fresh     ──► unread     abandon    the answer goes out as JSON, or the client has gone
-//	followed  ──► followed   attachAt   a newer response takes the place of the old one
-//	followed  ──► away       detach     the response is over, and the client may come back
-//	followed  ──► unread     detach     the response is over, and the client cannot come back
-//	away      ──► followed   attach     the client comes back
-//	unread    ──► followed   attach     a GET opens the standalone stream
+//	a follower    the client        what is sent                        the stream
+//	yes           –                 is written                          that of a POST has a follower from the beginning
+//	no            may come back     is kept                             after a cut
+//	no            cannot            is refused: nobody would read it    the standalone stream before its GET; after the end
 //
-// Apart from its state, a stream may have ended: no event is added any more, but those that are
-// there can still be read. And it may be forgotten: no client can continue it, so it keeps
-// nothing.
+// The stream of a POST may end before its response has begun. Then its answer goes out as JSON,
+// and no events are written. When a stream has ended, no event is added any more, but those
+// that are there can still be read.
 type Stream struct {
-	id           string        // "": no client can continue it, or not yet; that of a POST gets one by Session.addStream
+	id           string        // "": its events have no ids, or no response has begun; that of a POST gets one by Session.addStream
 	eventType    string        // of its events; "": message, which need not be written
 	beginsWithID bool          // 2025-11-25: a response begins with an id, and may end before its stream
 	keepAlive    time.Duration // how long a response may be silent before a comment is written; 0: for ever
 	session      *Session      // nil: the stream belongs to none
-	element      *list.Element // in Sessions.endedStreams, whose mutex guards it; nil: it is not there
 
-	mu          sync.Mutex // guards the fields below
-	state       streamState
-	buffer      eventBuffer
-	follower    *follower     // nil: nobody follows
-	farewell    []byte        // the event with which Exchange.Disconnect ends this response, but not the stream; nil: none
-	endTime     time.Time     // zero: it has not ended
-	isForgotten bool          // nobody can continue it any more
-	changed     chan struct{} // closed by signal; nil: nobody waits
-	asked       []ID          // ids of the questions that were sent here; some may be answered already
+	mu       sync.Mutex // guards the fields below
+	buffer   eventBuffer
+	follower *follower     // nil: there is none
+	endTime  time.Time     // zero: it has not ended
+	changed  chan struct{} // closed by signal; nil: nobody waits
+	asked    []ID          // ids of the questions that were sent here; some may be answered already
 }
-
-type streamState int
-
-const (
-	fresh    streamState = iota // no response has begun
-	followed                    // a response writes the events
-	away                        // no response writes them, and the client may come back
-	unread                      // nobody reads the stream, so nothing can be sent
-)
 
 // ---- Sending on a stream ----
 
@@ -286,20 +269,26 @@ var (
 	errNotKept = errors.New("no such event is kept")
 )
 
-// push adds an event. While there is no room, it waits, and then tries again. Its callers, send
-// and sendAnswer, make the event of a message, and count its bytes.
+// push adds an event. While there is no room in the buffer, it waits, and then tries again. The
+// bytes of the event are in use from now on, also while it waits. If all streams together have
+// too many in use, push returns errNoMemory.
 func (s *Stream) push(ctx context.Context, e sentEvent) error {
-	for {
-		changed, err := s.tryPush(e)
-		if changed == nil {
-			return err
-		}
+	if !s.buffer.reserve(e) {
+		return errNoMemory
+	}
+	changed, err := s.tryPush(e)
+	for changed != nil {
 		select {
 		case <-changed:
+			changed, err = s.tryPush(e)
 		case <-ctx.Done():
-			return ctx.Err()
+			changed, err = nil, ctx.Err()
 		}
 	}
+	if err != nil {
+		s.buffer.release(e)
+	}
+	return err
 }
 
 // tryPush adds an event. If the sender has to wait, tryPush adds nothing, and returns a channel
@@ -307,20 +296,24 @@ func (s *Stream) push(ctx context.Context, e sentEvent) error {
 func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state == unread || !s.endTime.IsZero() {
+	if s.isUnread() || !s.endTime.IsZero() {
 		return nil, errNobody
 	}
 	if s.mustWait(e) { // more than 8 KiB would be unwritten; one event alone may have more
 		return s.whenChanged(), nil
 	}
-	s.noteQuestion(e.question) // if the stream becomes unread, the question fails
+	s.noteQuestion(e.question) // if nobody can read the stream any more, the question fails
 	s.buffer.add(e)
-	if s.state == away { // nobody writes the event now, so it is kept at once
+	if s.follower == nil { // nobody writes the event now, so it is kept for the client that comes back
 		s.settle()
 	}
 	s.signal()
 	return nil, nil
 }
+
+// isUnread reports whether nobody reads what is sent: no response follows the stream, and no
+// client can come back for it. The caller holds mu.
+func (s *Stream) isUnread() bool { return s.follower == nil && !s.isResumable() }
 
 // end ends the stream: nothing more can be sent. The follower still writes what was sent. end
 // may be called more than once.
@@ -329,9 +322,12 @@ func (s *Stream) end() {
 	if s.endTime.IsZero() {
 		s.endTime = time.Now()
 	}
+	mayBeKept := s.session != nil && s.id != ""
 	s.signal()
 	s.mu.Unlock()
-	s.enlist() // in a queue of the session table, so that the oldest can be forgotten
+	if mayBeKept {
+		s.session.table.enlist(s) // in a queue, so that the oldest can be forgotten
+	}
 }
 
 // whenChanged returns a channel that is closed when something has changed. The caller holds mu.
@@ -354,18 +350,16 @@ func (s *Stream) signal() {
 // ---- Following a stream ----
 
 // follower is a response that writes the events of a stream, and its position in them. Its
-// goroutine is that of ServeHTTP. The mutex of the stream guards taken and batch: this
-// goroutine changes them, and others read them.
+// goroutine is that of ServeHTTP. The mutex of the stream guards hasBegun, farewell and taken;
+// the other fields are for this goroutine alone.
 type follower struct {
-	w       http.ResponseWriter // of the response
-	opening []byte              // what the response begins with
-	taken   int64               // number of the last event that it has taken
-	batch   []sentEvent         // the events that it has taken and is writing; the last one has the number taken
+	w        http.ResponseWriter // of the response
+	text     []byte              // is written before the events: how the response begins or ends, or a comment
+	batch    []sentEvent         // the events that it has taken and is writing; the last one has the number taken
+	taken    int64               // number of the last event that it has taken
+	farewell []byte              // the event with which Exchange.Disconnect ends the response, but not the stream; nil: none
+	hasBegun bool                // before that, the response may still become JSON
 }
-
-// written returns the number of the last event before the batch: all events up to this one are
-// written.
-func (f *follower) written() int64 { return f.taken - int64(len(f.batch)) }
 
 // serveFollower is the life of a follower: it takes events, writes them, and takes again. If
 // there are none, it waits. It ends with the stream, after a farewell, when another follower
@@ -375,24 +369,16 @@ func (s *Stream) serveFollower(f *follower, r *http.Request) {
 	defer s.detach(f)
 	f.begin()
 	defer extendDeadline(f.w, 0) // half a minute for the end of the response, which net/http writes after this
-	text := f.opening            // is written before the events
-	isFirst := true
 	for {
-		farewell, changed, over := s.nextEvents(f)
+		changed, over := s.nextEvents(f)
 		if r.Context().Err() != nil { // the client has gone, or a deadline of middleware has passed
 			return
 		}
-		text = append(text, farewell...)
-		if isFirst && len(text)+len(f.batch) == 0 {
-			text = []byte(":\n\n") // an empty comment: a proxy may hold the header back until the body begins
-		}
-		err := s.write(text, f)
-		if err != nil || over {
+		if err := s.write(f); err != nil || over {
 			return
 		}
-		isFirst, text = false, nil
 		if changed != nil {
-			text = s.await(changed, r) // after a long silence, it returns a comment to write; otherwise nothing
+			f.text = s.await(changed, r) // after a long silence, it returns a comment to write; otherwise nothing
 		}
 	}
 }
@@ -403,14 +389,14 @@ func (s *Stream) serveFollower(f *follower, r *http.Request) {
 //   - There are events. They are in f.batch.
 //   - There are none yet. changed is closed when the follower is to call again.
 //   - The follower ends: with the stream, after a farewell, or because another one has taken its place.
-//     over is true, and it still writes farewell.
-func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct{}, over bool) {
+//     over is true, and it still writes f.text.
+func (s *Stream) nextEvents(f *follower) (changed <-chan struct{}, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(f.batch) // it is written, and its memory is free
 	f.batch = f.batch[:0]
 	if s.follower != f { // another one has taken its place
-		return nil, nil, true
+		return nil, true
 	}
 	if s.buffer.written < f.taken {
 		s.buffer.written = f.taken
@@ -420,11 +406,12 @@ func (s *Stream) nextEvents(f *follower) (farewell []byte, changed <-chan struct
 	f.batch, f.taken = s.buffer.after(f.taken, f.batch)
 	switch {
 	case len(f.batch) > 0:
-		return nil, nil, false
-	case s.farewell != nil || !s.endTime.IsZero():
-		return s.farewell, nil, true
+		return nil, false
+	case f.farewell != nil || !s.endTime.IsZero():
+		f.text = append(f.text, f.farewell...)
+		return nil, true
 	}
-	return nil, s.whenChanged(), false
+	return s.whenChanged(), false
 }
 
 // begin begins the response of a follower. It writes the status at once, so that middleware can
@@ -440,20 +427,22 @@ func (f *follower) begin() {
 	_ = http.NewResponseController(f.w).SetReadDeadline(time.Time{})
 }
 
-// write writes text, and then the events that a follower has taken, if there is anything. A
-// client that does not read them in time loses its connection: see limitWrite.
-func (s *Stream) write(text []byte, f *follower) error {
+// write writes the text and the events of a follower, if there is anything. A client that does
+// not read them in time loses its connection: see limitWrite.
+func (s *Stream) write(f *follower) error {
+	text := f.text
+	f.text = nil
 	if len(text)+len(f.batch) == 0 {
 		return nil
 	}
 	s.limitWrite(text, f)                  // sets the deadline
 	rc := http.NewResponseController(f.w)  // sees through wrappers that have an Unwrap method
 	defer rc.SetWriteDeadline(time.Time{}) // between two writes there is no limit
-	number := f.written()
+	number := f.taken - int64(len(f.batch))
 	for _, e := range f.batch {
 		number++
 		event := Event{Type: s.eventType}
-		if s.hasIDs() {
+		if s.id != "" {
 			event.ID = s.eventID(number)
 		}
 		next, err := f.appendOrWrite(text, event, e) // a large event is written at once, and not copied
@@ -468,28 +457,21 @@ func (s *Stream) write(text []byte, f *follower) error {
 	return rc.Flush()
 }
 
-// hasIDs reports whether the events have ids: they do if the stream keeps events.
-func (s *Stream) hasIDs() bool { return s.buffer.keep > 0 }
-
 // eventID returns the id of the event with number n.
 func (s *Stream) eventID(n int64) string { return s.id + "/" + strconv.FormatInt(n, 10) }
 
 // ---- A cut, and the response that comes next ----
 
-// detach notes that a follower has ended. If the client may come back, its stream waits for it.
-// Otherwise the stream is unread.
+// detach notes that a follower has ended. If the client may come back, what is not written
+// waits for it.
 func (s *Stream) detach(f *follower) {
 	s.mu.Lock()
 	if s.follower == f { // otherwise another one has taken its place
-		s.follower, s.farewell = nil, nil
-		s.state = unread
-		if s.isResumable() {
-			s.state = away
-		}
+		s.follower = nil
 		s.settle()
 		s.signal()
 	}
-	isUnread := s.state == unread
+	isUnread := s.isUnread()
 	s.mu.Unlock()
 	if isUnread {
 		s.failQuestions() // those that were sent on the stream; not under mu, because it locks the Peer
@@ -500,7 +482,7 @@ func (s *Stream) detach(f *follower) {
 // names an event id. So there must be an id that it may have read: that with which the response
 // begins, or that of an event. Nobody knows whether it has arrived.
 func (s *Stream) isResumable() bool {
-	return s.hasIDs() && (s.beginsWithID || s.buffer.last > 0) && !s.isForgotten
+	return s.buffer.keep > 0 && (s.beginsWithID || s.buffer.last > 0)
 }
 
 // attach lets a new response follow the stream. If another one follows, the new one takes its
@@ -543,22 +525,32 @@ func (s *Stream) numberOf(id string) (number int64, err error) {
 	return number, nil
 }
 
-// attachAt makes a follower that begins after the event with the number from. namesNone: the
-// client names no event. Then the response begins with an id, if the revision has that.
-// 2025-11-25 basic/transports#sending-messages-to-the-server: "The server SHOULD immediately
-// send an SSE event consisting of an event ID and an empty data field". The caller holds mu.
+// attachAt makes a follower that begins after the event with the number from. The one before it
+// ends. The caller holds mu.
 func (s *Stream) attachAt(w http.ResponseWriter, from int64, namesNone bool) *follower {
-	f := &follower{w: w, taken: from}
-	if namesNone && s.beginsWithID && s.hasIDs() {
-		f.opening = Event{ID: s.eventID(from), Data: []byte{}}.Append(nil)
-	}
-	if s.follower != nil { // it ends, and the farewell was for it
+	if s.follower != nil {
 		s.follower.hurry() // one second for the write that goes on
-		s.farewell = nil
 	}
-	s.follower, s.state = f, followed
+	s.follower = &follower{w: w}
 	s.signal()
-	return f
+	s.beginAt(from, namesNone)
+	return s.follower
+}
+
+// beginAt decides how the response of the follower begins, after the event with the number
+// from. namesNone: the client names no event. Then the response begins with an id, if the
+// revision has that. 2025-11-25 basic/transports#sending-messages-to-the-server: "The server
+// SHOULD immediately send an SSE event consisting of an event ID and an empty data field". The
+// caller holds mu.
+func (s *Stream) beginAt(from int64, namesNone bool) {
+	f := s.follower
+	f.hasBegun, f.taken, s.buffer.written = true, from, from
+	switch {
+	case namesNone && s.beginsWithID && s.id != "":
+		f.text = Event{ID: s.eventID(from), Data: []byte{}}.Append(nil)
+	case from == s.buffer.last:
+		f.text = []byte(":\n\n") // an empty comment: a proxy may hold the header back until the body begins
+	}
 }
 
 // ---- A session, and its streams ----
@@ -663,7 +655,7 @@ type Sessions struct {
 
 	mu           sync.Mutex // guards the fields below, and those of each Session
 	byID         map[string]*Session
-	endedStreams list.List // the streams of POSTs that have ended and are kept, the oldest first
+	endedStreams []*Stream // the streams of POSTs that have ended and are kept, the oldest first
 	sweeping     bool      // a timer is set
 	closed       bool
 	sweeps       sync.WaitGroup // sweeps that go on; Add is called with mu held, and not after closed is set
@@ -781,45 +773,36 @@ func (s *Session) Tag() string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// enlist tells the table of sessions that a stream has ended, if a response had begun.
-func (s *Stream) enlist() {
-	s.mu.Lock()
-	isOver := s.state != fresh && !s.endTime.IsZero()
-	s.mu.Unlock()
-	if isOver && s.session != nil {
-		s.session.table.enlistEnded(s)
-	}
-}
-
-// enlistEnded notes that the stream of a POST has ended. A client may come back for it, so it
-// is forgotten later. But the streams that go on need room for what they keep. So when only a
-// quarter of that is left, the streams that have ended are forgotten, the oldest first.
-func (ss *Sessions) enlistEnded(stream *Stream) {
+// enlist notes that the stream of a POST has ended. A client may come back for it, so it is
+// forgotten later.
+func (ss *Sessions) enlist(stream *Stream) {
 	ss.mu.Lock()
-	isKnown := stream.session.streams[stream.id] == stream // otherwise it is that of a GET, or its session is over
-	switch {
-	case isKnown && stream.buffer.keep == 0:
-		stream.session.removeStream(stream)
-	case isKnown && stream.element == nil:
-		stream.element = ss.endedStreams.PushBack(stream)
+	if stream.session.streams[stream.id] == stream { // otherwise it is that of a GET, or its session is over
+		ss.endedStreams = append(ss.endedStreams, stream)
 	}
 	ss.mu.Unlock()
-	ss.forgetEnded(func(oldest *Stream) bool {
-		return ss.endedStreams.Len() > maxEnded || oldest != stream && oldest.buffer.keptByAll.isShort()
-	})
+	ss.forgetEnded()
 }
 
-// forgetEnded forgets streams that have ended, the oldest first, until isOver returns false for
-// one. The table's mutex is held while isOver runs.
-func (ss *Sessions) forgetEnded(isOver func(oldest *Stream) bool) {
+// forgetEnded forgets streams that have ended, the oldest first: those that have waited for
+// five minutes, and more if there are too many. The streams that go on need room for what they
+// keep. So when less than a quarter of that is left, all but the newest are forgotten.
+func (ss *Sessions) forgetEnded() {
 	for {
 		ss.mu.Lock()
-		first := ss.endedStreams.Front()
-		if first == nil || !isOver(first.Value.(*Stream)) {
+		n := len(ss.endedStreams)
+		if n == 0 {
 			ss.mu.Unlock()
 			return
 		}
-		oldest := first.Value.(*Stream)
+		oldest := ss.endedStreams[0] // its endTime does not change any more
+		isShort := n > 1 && oldest.buffer.keptByAll.isShort()
+		if n <= maxEnded && !isShort && time.Since(oldest.endTime) <= keepEnded {
+			ss.mu.Unlock()
+			return
+		}
+		ss.endedStreams[0] = nil
+		ss.endedStreams = ss.endedStreams[1:]
 		oldest.session.removeStream(oldest)
 		ss.mu.Unlock()
 		oldest.forget()
@@ -832,9 +815,6 @@ func (s *Session) removeStream(stream *Stream) {
 	delete(s.streams, stream.id)
 	if len(s.streams) == 0 {
 		s.streams = nil
-	}
-	if stream.element != nil {
-		s.table.endedStreams.Remove(stream.element)
 	}
 }
 
@@ -989,7 +969,7 @@ func (h *service) enter(group *sync.WaitGroup) bool {
 	return h.open.Err() == nil
 }
 
-// newStream returns a fresh stream. s is the session that it belongs to; nil: none.
+// newStream returns a new stream. s is the session that it belongs to; nil: none.
 func (h *service) newStream(s *Session) *Stream {
 	stream := &Stream{session: s, keepAlive: h.keepAlive, buffer: eventBuffer{eventBytes: eventBytes{usedByAll: &h.used, keptByAll: &h.kept}}}
 	if s != nil {
@@ -1007,7 +987,9 @@ func (h *service) newStream(s *Session) *Stream {
 // server "MUST NOT broadcast the same message across multiple streams."
 func (h *service) standalone(s *Session) *Stream {
 	stream := h.newStream(s)
-	stream.id, stream.state = s.Tag()+".0", unread
+	if stream.buffer.keep > 0 {
+		stream.id = s.Tag() + ".0"
+	}
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	if s.standalone == nil {
@@ -1030,15 +1012,13 @@ func (h *service) follow(s *Stream, f *follower, r *http.Request, g *Guard) {
 }
 
 // answerOn runs the handlers of a payload, and sends their answers on a stream. There each
-// answer counts anew, so the bytes of its result are given back before. fault is the Error of
-// the last answer; nil: that is a result.
-func (h *service) answerOn(s *Stream, replies *responder) (fault *Error) {
+// answer counts anew, so the bytes of its result are given back before.
+func (h *service) answerOn(s *Stream, replies *responder) {
 	defer replies.release()
 	replies.serve(func(m *Message) {
 		replies.used.set(&replies.used.results, 0)
-		fault = s.sendAnswer(m)
+		s.sendAnswer(m)
 	})
-	return fault
 }
 
 // countResults lets the Exchanges of a payload count their results before they are encoded. The
@@ -1161,7 +1141,7 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 	stream := h.service.standalone(s)
 	stream.eventType = "message"
 	f, _ := stream.attach(w, "")
-	f.opening = Event{Type: "endpoint", Data: []byte(endpointURI(r, s.ID))}.Append(nil)
+	f.text = Event{Type: "endpoint", Data: []byte(endpointURI(r, s.ID))}.Append(nil)
 	if err := h.table.add(s); err != nil {
 		h.table.Delete(s, err)
 		h.refuse(w, r, http.StatusServiceUnavailable, ID{}, err.Error())
@@ -1201,8 +1181,6 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 	if !ok {
 		return
 	}
-	places := 0
-	in.done = func() { h.running.give(places) }
 	n, first := answersIn(in), in.Messages[0]
 	s := h.table.get(r.URL.Query().Get("session"), principal)
 	if s != nil {
@@ -1218,25 +1196,31 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 	case !h.running.take(n):
 		h.refuse(w, r, http.StatusServiceUnavailable, idOf(in), errBusy.Message)
 	default:
-		places = n
-		h.handOn(w, r, in, s)
+		h.handOn(w, r, in, s, n)
 		return
 	}
 	in.used.release()
 }
 
-// handOn lets the Peer of a conversation take in a payload, and runs its handlers.
-func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, s *Session) {
+// handOn lets the Peer of a conversation take in a payload, runs its handlers, and gives back
+// the places of its requests.
+func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, s *Session, places int) {
 	base := Exchange{Peer: s.Peer, Principal: s.Owner, Header: r.Header, Ending: h.open.Done(), send: s.send}
 	h.countResults(&base, in)
 	answer := s.Peer.dispatch(context.WithoutCancel(r.Context()), HandlerFunc(h.handle), in, base)
-	if answer == nil && answersIn(in) > 0 { // the conversation has ended meanwhile
-		h.refuse(w, r, http.StatusNotFound, idOf(in), "No such session")
-		return
+	if answer == nil {
+		h.running.give(places)
+		if places > 0 { // the conversation has ended meanwhile
+			h.refuse(w, r, http.StatusNotFound, idOf(in), "No such session")
+			return
+		}
 	}
 	accepted(w)
 	if answer != nil {
-		h.run(func() { h.answerOn(s.standalone, answer) })
+		h.run(func() {
+			defer h.running.give(places)
+			h.answerOn(s.standalone, answer)
+		})
 	}
 }
 
@@ -2604,11 +2588,11 @@ type eventBytes struct {
 	countsAll bool     // small results count, too: those of a batch are written together
 }
 
-// send sends a message that is no answer. If too much is in use, pushCounted returns
-// errNoMemory. Then progress is dropped: the answer makes it unnecessary.
+// send sends a message that is no answer. If too much is in use, progress is dropped: the
+// answer makes it unnecessary.
 func (s *Stream) send(ctx context.Context, m *Message) error {
 	e := newSentEvent(m)
-	err := s.pushCounted(ctx, e)
+	err := s.push(ctx, e)
 	if e.isProgress() && errors.Is(err, errNoMemory) {
 		return nil
 	}
@@ -2616,27 +2600,11 @@ func (s *Stream) send(ctx context.Context, m *Message) error {
 }
 
 // sendAnswer sends an answer. If too much is in use, an error takes its place. Any other error
-// means that no client can read the answer, and there is nobody to tell that. sendAnswer
-// returns the Error that it has sent; nil: it was a result.
-func (s *Stream) sendAnswer(m *Message) *Error {
-	if errors.Is(s.pushCounted(context.Background(), newSentEvent(m)), errNoMemory) {
-		m = NewResponse(m.ID, nil, errNoMemory)
-		_ = s.pushCounted(context.Background(), newSentEvent(m))
+// means that no client can read the answer, and there is nobody to tell that.
+func (s *Stream) sendAnswer(m *Message) {
+	if errors.Is(s.push(context.Background(), newSentEvent(m)), errNoMemory) {
+		_ = s.push(context.Background(), newSentEvent(NewResponse(m.ID, nil, errNoMemory)))
 	}
-	return m.Error
-}
-
-// pushCounted counts the bytes of an event, and pushes it. They are in use from now on, also
-// while the sender waits. If there is no room for them, it returns errNoMemory.
-func (s *Stream) pushCounted(ctx context.Context, e sentEvent) error {
-	if !s.buffer.reserve(e) {
-		return errNoMemory
-	}
-	err := s.push(ctx, e)
-	if err != nil {
-		s.buffer.release(e)
-	}
-	return err
 }
 
 // onlyAnswers reports whether the buffer has nothing but answers.
@@ -2654,7 +2622,7 @@ func (b *eventBuffer) release(e sentEvent) { b.usedByAll.give(b.counted(e)) }
 // counted returns how many bytes are counted for an event. An error counts nothing if it is
 // small: it must find room in the place of an answer that does not.
 func (b *eventBuffer) counted(e sentEvent) int {
-	if b.countsAll && e.isResult {
+	if b.countsAll && e.isAnswer() && e.fault == nil {
 		return e.size()
 	}
 	return counted(e.size())
@@ -2663,26 +2631,23 @@ func (b *eventBuffer) counted(e sentEvent) int {
 // mustWait reports whether the sender of an event has to wait, because much is not written yet.
 // While the client is away nothing is in use, so no sender waits. The caller holds mu.
 func (s *Stream) mustWait(e sentEvent) bool {
-	if s.state == fresh && e.isAnswer() {
+	if e.isAnswer() && s.follower != nil && !s.follower.hasBegun {
 		return false // a response in JSON is written after the end: a wait for room would last for ever
 	}
 	return s.buffer.inUse > 0 && s.buffer.inUse+e.size() > maxUnwritten // a single event may be larger
 }
 
-// settle keeps or drops the events that are written. In the states away and unread it does so
-// with all events, because no response is there to write them. The caller holds mu.
+// settle keeps or drops the events that are written. If there is no follower, nobody is going
+// to write the others, so it does that with all. The caller holds mu.
 func (s *Stream) settle() {
-	through, droppable := s.buffer.written, s.buffer.last
-	if s.state == away || s.state == unread {
-		through = s.buffer.last
+	done := s.buffer.written
+	if s.follower == nil {
+		done = s.buffer.last
 	}
-	if s.follower != nil {
-		droppable = s.follower.written() // what it is writing stays in the buffer
-	}
-	s.buffer.settleThrough(through, droppable, s.state != unread && !s.isForgotten)
+	s.buffer.settleThrough(done)
 }
 
-// settleThrough ends the use of the events up to number through. If the client may come back,
+// settleThrough ends the use of the events up to the number done. If the client may come back,
 // they are kept from now on. These go:
 //
 //   - all of them, if the client cannot come back, or nothing is kept
@@ -2690,15 +2655,11 @@ func (s *Stream) settle() {
 //   - the oldest ones, if this stream alone keeps too much. Its newest one stays even if that
 //     one is too much: a client that comes back at once gets a large answer.
 //
-// Events after number droppable stay for now, because a response is still to write them.
-func (b *eventBuffer) settleThrough(through, droppable int64, mayComeBack bool) {
-	keep := 0 // bytes
-	if mayComeBack {
-		keep = b.keep
-	}
-	for b.settled < through {
+// Later events stay for now, because a response is still to write them.
+func (b *eventBuffer) settleThrough(done int64) {
+	for b.settled < done {
 		e := b.events[b.settled+1-b.first()]
-		isKept := keep > 0 && b.keptByAll.take(e.size()+eventOverhead)
+		isKept := b.keep > 0 && b.keptByAll.take(e.size()+eventOverhead)
 		if !isKept && b.keptBytes > 0 {
 			b.dropOldest()
 			continue
@@ -2712,7 +2673,7 @@ func (b *eventBuffer) settleThrough(through, droppable int64, mayComeBack bool) 
 			b.remove() // it is the oldest one, because nothing is kept
 		}
 	}
-	for b.keptBytes > keep && (keep == 0 || b.first() < b.settled) && b.first() <= droppable {
+	for b.keptBytes > b.keep && (b.keep == 0 || b.first() < b.settled) && b.first() <= done {
 		b.dropOldest()
 	}
 }
@@ -2745,28 +2706,18 @@ func (b *eventBuffer) remove() {
 func (s *Stream) disconnect(retry time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.beginsWithID && s.hasIDs() && (s.state == fresh || s.state == followed) {
-		s.farewell = Event{Retry: max(retry, time.Millisecond)}.Append(nil) // with 0, Append would leave it out
+	if s.beginsWithID && s.buffer.keep > 0 && s.follower != nil {
+		s.follower.farewell = Event{Retry: max(retry, time.Millisecond)}.Append(nil) // with 0, Append would leave it out
 		s.signal()
 	}
 }
 
-// abandon makes a stream unread that no response will follow. What was sent on it is dropped.
-func (s *Stream) abandon() {
-	s.mu.Lock()
-	s.state = unread
-	s.settle()
-	s.signal()
-	s.mu.Unlock()
-	s.failQuestions()
-}
-
-// forget drops all events that are written. No client can continue the stream any more: its
-// session has ended, or does without it.
+// forget drops all events that are written, and keeps nothing from now on. No client can
+// continue the stream any more: its session has ended, or does without it.
 func (s *Stream) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.isForgotten = true
+	s.buffer.keep = 0
 	s.settle()
 }
 
@@ -2782,7 +2733,8 @@ func (s *Stream) noteQuestion(question ID) {
 	s.asked = append(s.asked, question)
 }
 
-// failQuestions ends the calls whose questions were sent on a stream that is unread.
+// failQuestions ends the calls whose questions were sent on a stream that nobody can read any
+// more.
 func (s *Stream) failQuestions() {
 	s.mu.Lock()
 	asked := s.asked
@@ -2800,7 +2752,7 @@ const maxCopied = 64 << 10
 
 // newSentEvent returns the event with a message.
 func newSentEvent(m *Message) sentEvent {
-	e := sentEvent{method: m.Method, isResult: m.Result != nil}
+	e := sentEvent{method: m.Method, fault: m.Error}
 	if m.Kind() == Request {
 		e.question = m.ID
 	}
@@ -2891,5 +2843,5 @@ func (ss *Sessions) sweep() {
 			s.log.Warn("stopped the calls of a silent session, because a request found no room", "session", s.Tag(), "calls", n)
 		}
 	}
-	ss.forgetEnded(func(oldest *Stream) bool { return time.Since(oldest.endTime) > keepEnded }) // endTime does not change any more
+	ss.forgetEnded()
 }
