@@ -173,7 +173,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //	  - a message comes before the answer
 //	  - a second has passed
 //	  - the client has gone
-//	6 beginResponse decides: only a status, JSON, or a response that follows the Stream
+//	6 decide decides: only a status, JSON, or a response that follows the Stream
 type incoming struct {
 	h       *StreamableHandler
 	w       http.ResponseWriter
@@ -190,9 +190,10 @@ type incoming struct {
 	follower    *follower // the response, for the stream
 	opened      bool      // initialize has opened the session
 
+	// What is given back when the handlers have returned.
 	requests    int      // how many messages get an answer: requests, and Invalid ones
 	places      *counter // counts the requests while they run; nil: they are not counted
-	whenHandled func()   // runs when the handlers have returned; nil: nothing does
+	whenHandled func()   // runs then; nil: nothing does
 }
 
 // post reads a payload, and answers it.
@@ -202,7 +203,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 		return
 	}
 	in := &incoming{h: h, w: w, r: r, payload: payload}
-	defer func() { in.payload.used.release() }() // unless handOn has passed the payload on, which empties in.payload
+	defer func() { in.payload.used.release() }() // if it is refused; otherwise handOn has passed it on, and in.payload is empty
 	in.acceptsJSON = accepts(r.Header["Accept"], "application/json")
 	acceptsStream := accepts(r.Header["Accept"], "text/event-stream")
 	if !in.acceptsJSON && !acceptsStream {
@@ -337,8 +338,8 @@ func (in *incoming) withoutSession(base Exchange) {
 func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchange) {
 	// 1. What the handlers send goes to the stream. The response is its follower, which has
 	// written nothing yet.
-	in.stream = in.h.newStream(in.session) // in a session it keeps events, if the revision can resume
-	in.stream.buffer.countsAll = in.payload.Batch
+	in.stream = in.h.newStream(in.session)        // in a session it keeps events, if the revision can resume
+	in.stream.buffer.countsAll = in.payload.Batch // small answers, too: those of a batch are written together
 	in.follower = &follower{w: in.w}
 	in.stream.follower = in.follower
 	in.revision = base.facts().revision
@@ -348,7 +349,7 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 		base.send = in.stream.send
 		base.facts().disconnect = in.stream.disconnect // for Exchange.Disconnect
 	}
-	in.h.countResults(&base, in.payload)
+	in.h.countResults(&base, in.payload) // their bytes
 	// 2. Each request needs a place.
 	if !in.takePlaces() { // it has answered
 		in.handled()

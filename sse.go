@@ -236,17 +236,14 @@ func (b *eventBuffer) hasAllAfter(n int64) bool { return b.lostThrough <= n && n
 //     because 3 is lost, unless 3 was progress.
 //  4. The new follower begins with taken 9. It writes 10, 11 and 12.
 //
-// So what can be done with a stream depends on two facts. Is there a follower? And may the
-// client come back, which isResumable says?
+// So two facts decide what becomes of a message. If there is a follower, it is written. If
+// there is none, but the client may come back, it is kept: see isResumable. Otherwise it is
+// refused, because nobody would read it.
 //
-//	a follower    the client        what is sent                        the stream
-//	yes           –                 is written                          that of a POST has a follower from the beginning
-//	no            may come back     is kept                             after a cut
-//	no            cannot            is refused: nobody would read it    the standalone stream before its GET; after the end
-//
-// The stream of a POST may end before its response has begun. Then its answer goes out as JSON,
-// and no events are written. When a stream has ended, no event is added any more, but those
-// that are there can still be read.
+// The stream of a POST has its follower from the beginning, although the response begins later.
+// If the stream has ended by then, and holds only the answer, the answer is written as JSON.
+// When a stream has ended, no event is added any more, but those that are there can still be
+// read.
 type Stream struct {
 	id           string        // "": its events have no ids, or no response has begun; that of a POST gets one by Session.addStream
 	eventType    string        // of its events; "": message, which need not be written
