@@ -1,305 +1,420 @@
 // SPDX-License-Identifier: 0BSD
 
-// Fourth is an MCP client with no more than is needed to call a tool at a URL:
+// Fourth is an MCP server of the modern era, with no more than a client needs to use it.
+// It speaks one revision of the protocol, 2026-07-28, over HTTP:
 //
-//	go run ./testdata/fourth [-answer JSON] URL TOOL ARGUMENTS
-//	go run ./testdata/fourth http://127.0.0.1:8080/mcp count '{"n":3}'
+//	go run ./testdata/fourth -http 127.0.0.1:8080   at http://127.0.0.1:8080/mcp
 //
-// It prints each progress report, and then the text of the result. README.md beside this
-// file shows the client at work, and lists what it leaves out. This file is about what the
-// client says. How that travels is in http.go.
+// README.md beside this file shows the server at work, and lists what it leaves out. This
+// file is about the wire. The tools are in tools.go.
 //
-// The client speaks both eras of the protocol, and finds out which of them the server speaks:
+// There are no sessions. A POST and its response are the whole conversation, and one
+// goroutine does everything: it checks the request, runs it, and writes what the tool sends
+// and then the result. If the connection breaks, the context of the request ends, and with it
+// the call. Nothing is kept for a client that comes back:
 //
-//	both     server/discover, whose answer says the era
-//	modern   tools/call; if the answer is input_required, the same call again, with the user's answers
-//	legacy   initialize, then tools/call, whose stream may have questions, and DELETE at the end
+//	POST ──► check ──► run ──► send ──► send ──► … ──► answer
+//	                           a stream of events       the last event; or JSON, if nothing was sent
 package main
 
 import (
-	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
-	"unicode"
 )
 
 const (
-	modern    = "2026-07-28"
-	legacy    = "2025-11-25"
-	maxRounds = 10 // how often a modern server may ask for input in one call
+	revision = "2026-07-28" // the revision of the protocol that this server speaks
+	maxSize  = 4 << 20      // the most bytes that one message may have
+	maxQueue = 100          // the most announcements that wait for a client that reads slowly
 )
 
-var patience = 5 * time.Second // for the answers to server/discover, initialize and DELETE; a call has no limit
-
 func main() {
-	answer := flag.String("answer", "", "what the user answers if the tool asks, a `JSON` object; without it nobody can be asked")
+	address := flag.String("http", "127.0.0.1:8080", "serve HTTP at this `address`")
 	flag.Parse()
-	if flag.NArg() != 3 || !json.Valid([]byte(flag.Arg(2))) || *answer != "" && !json.Valid([]byte(*answer)) {
-		fmt.Fprintln(os.Stderr, "usage: fourth [-answer JSON] URL TOOL ARGUMENTS")
-		os.Exit(2)
-	}
-	c := newClient(flag.Arg(0), *answer, os.Stdout)
-	err := c.connect()
-	if err == nil {
-		err = c.run(flag.Arg(1), json.RawMessage(flag.Arg(2)))
-	}
-	c.end()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, printable(err.Error()))
-		os.Exit(1)
-	}
+	http.Handle("/mcp", newServer())
+	log.Fatal(http.ListenAndServe(*address, nil))
 }
 
-// A client makes one request after another, on one goroutine.
-type client struct {
-	url     string
-	answer  json.RawMessage // what the user answers; empty: nobody can be asked
-	out     io.Writer       // the terminal
-	http    *http.Client
-	version string // the revision in use; "": initialize is not answered yet
-	session string // the name that a legacy server has given the conversation; "": none
-	lastID  int    // the id of the newest request
+// ---- Messages: JSON-RPC 2.0, and what each request says of itself ----
+
+// A request has an id and a method. A message with a method and no id is a notification.
+type request struct {
+	JSONRPC string          `json:"jsonrpc"` // always "2.0"
+	ID      json.RawMessage `json:"id"`      // a string or a number; the answer repeats it
+	Method  string          `json:"method"`
+	Params  params          `json:"params"`
 }
 
-func newClient(url, answer string, out io.Writer) *client {
-	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // no redirects: the user has not chosen that address
-	return &client{url: url, answer: json.RawMessage(answer), out: out, http: &http.Client{CheckRedirect: stay}}
+// params are those of all methods. Each request has Meta.
+type params struct {
+	Meta struct {
+		Version       string          `json:"io.modelcontextprotocol/protocolVersion"`
+		Capabilities  *capabilities   `json:"io.modelcontextprotocol/clientCapabilities"` // nil: it is missing
+		ProgressToken json.RawMessage `json:"progressToken"`                              // nil: the client wants no progress
+	} `json:"_meta"`
+
+	Name           string            `json:"name"`           // tools/call: the tool
+	Arguments      json.RawMessage   `json:"arguments"`      // tools/call
+	InputResponses map[string]answer `json:"inputResponses"` // tools/call: what the user has answered, by the key of the question
+	URI            string            `json:"uri"`            // resources/read
+	Notifications  wanted            `json:"notifications"`  // subscriptions/listen
 }
 
-// run calls a tool, and prints the text of the result.
-func (c *client) run(tool string, arguments json.RawMessage) error {
-	r, err := c.call(tool, arguments)
-	if err != nil {
-		return err
-	}
-	text := ""
-	for _, part := range r.Content {
-		text += cmp.Or(part.Text, "("+part.Type+")") + "\n"
-	}
-	if r.IsError { // the tool has failed, and says why
-		return errors.New(strings.TrimSpace(text))
-	}
-	_, err = io.WriteString(c.out, printable(text))
-	return err
+// capabilities are what the client can do.
+type capabilities struct {
+	Elicitation *elicitation `json:"elicitation"` // nil: its user cannot be asked
 }
 
-// printable replaces what would control the terminal: somebody else has written the text.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) && r != '\n' && r != '\t' {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
+// elicitation says how a client asks its user: by a form, or a page. {} is an older way to say form.
+type elicitation struct{ Form, URL *struct{} }
+
+func (e *elicitation) canShowForm() bool { return e != nil && (e.Form != nil || e.URL == nil) }
+
+// An answer is what the user has answered to a question.
+type answer struct {
+	Action  string `json:"action"` // accept, decline or cancel
+	Content struct {
+		Name string `json:"name"`
+	} `json:"content"`
 }
 
-// ---- Messages: JSON-RPC 2.0 ----
-
-// A message is what the server sends: a request with an id and a method, a notification
-// with a method and no id, or a response with an id, and a result or an error.
-type message struct {
-	ID     json.RawMessage `json:"id"`
-	Method string          `json:"method"`
-	Params json.RawMessage `json:"params"`
-	Result json.RawMessage `json:"result"`
-	Error  *failure        `json:"error"`
+// wanted are the announcements that a client wants.
+type wanted struct {
+	Resources bool     `json:"resourcesListChanged,omitempty"`
+	URIs      []string `json:"resourceSubscriptions,omitempty"` // of resources
 }
 
-// A failure is an answer of the server that is not the result of the request.
-type failure struct {
-	Status  int             `json:"-"`    // of HTTP
-	Code    int             `json:"code"` // 0: the server has sent no error of JSON-RPC
-	Message string          `json:"message"`
-	Data    json.RawMessage `json:"data"`
+type rpcError struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Data    any    `json:"data,omitempty"`
 }
 
-func (f *failure) Error() string {
-	if f.Code == 0 {
-		return fmt.Sprintf("HTTP %d: %.200s", f.Status, f.Message)
-	}
-	return fmt.Sprintf("error %d: %s", f.Code, f.Message)
-}
-
-const ( // codes of MCP, which only modern servers send
-	headerMismatch     = -32020
-	missingCapability  = -32021
+const ( // codes of JSON-RPC, and of MCP
+	parseError         = -32700 // the text is not JSON
+	invalidRequest     = -32600 // the JSON is not a request
+	methodNotFound     = -32601
+	invalidParams      = -32602
+	headerMismatch     = -32020 // the header does not repeat what the body says
+	missingCapability  = -32021 // the client cannot do what the call needs
 	unsupportedVersion = -32022
 )
 
-// object is a JSON object. The code below writes what the client sends as it looks on the wire.
+// object is a JSON object. The code below writes messages as they look on the wire.
 type object = map[string]any
 
-// ---- Which era ----
+// ---- A POST ----
 
-// connect finds out what the server speaks. A legacy server also wants a handshake.
-func (c *client) connect() error {
-	var discovered struct {
-		Versions []string `json:"supportedVersions"`
-	}
-	c.version, c.http.Timeout = modern, patience
-	defer func() { c.http.Timeout = 0 }()
-	err := c.request("server/discover", object{}, &discovered)
-	switch next(discovered.Versions, err) {
-	case modern:
-		return nil
-	case legacy:
-		return c.initialize()
-	}
-	return cmp.Or(err, fmt.Errorf("the server speaks %q, and this client does not", discovered.Versions)) // err is nil if the list has no version of ours
+// A server is what all requests share.
+type server struct {
+	mu            sync.Mutex // guards the fields below
+	notes         map[string]string
+	subscriptions map[*subscription]bool
 }
 
-// next returns the revision to continue with after server/discover; "": the client gives up.
-//
-//	the answer                                         what follows
-//	versions, and 2026-07-28 is among them             2026-07-28
-//	versions, and only 2025-11-25 is among them        2025-11-25, which begins with initialize
-//	-32022, and 2025-11-25 is among its versions       2025-11-25
-//	versions or -32022, and neither is among them      the end
-//	-32021: the client lacks a capability              2026-07-28: only modern servers send this error
-//	-32020: header and body differ                     the end: only modern servers send this one, too
-//	HTTP 401, 403, 408, 429, 3xx, 5xx, no connection   the end: this says nothing about versions
-//	anything else, or nothing within five seconds      2025-11-25
-func next(versions []string, err error) string {
-	f, isFailure := errors.AsType[*failure](err) // errors.As with a type parameter
+func newServer() *server {
+	return &server{notes: map[string]string{}, subscriptions: map[*subscription]bool{}}
+}
+
+// A call is a request while the server works on it. Only one goroutine uses it, that of net/http.
+type call struct {
+	server   *server
+	w        http.ResponseWriter
+	ctx      context.Context // ends when the client closes the connection: that is how it cancels a call
+	request  request
+	isStream bool // something was sent, so the response is a stream
+}
+
+func (srv *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
-	case err == nil && slices.Contains(versions, modern):
-		return modern
-	case err == nil:
-		return legacyIn(versions)
-	case errors.Is(err, context.DeadlineExceeded):
-		return legacy
-	case !isFailure: // no connection
-		return ""
-	case f.Code == missingCapability:
-		return modern
-	case f.Code == headerMismatch:
-		return ""
-	case f.Code == unsupportedVersion:
-		var data struct{ Supported []string }
-		_ = json.Unmarshal(f.Data, &data) // if this fails, there are no versions
-		return legacyIn(data.Supported)
-	case f.Status/100 == 3, f.Status/100 == 5, slices.Contains([]int{401, 403, 408, 429}, f.Status):
-		return ""
+	case r.Header.Get("Origin") != "": // a page in a browser has sent this: without the check, any page could use the server
+		http.Error(w, "Web pages are not served", http.StatusForbidden)
+		return
+	case r.Method != http.MethodPost: // GET and DELETE have gone with the sessions
+		w.Header().Set("Allow", "POST")
+		http.Error(w, "Only POST is served", http.StatusMethodNotAllowed)
+		return
 	}
-	return legacy
-}
-
-func legacyIn(versions []string) string {
-	if slices.Contains(versions, legacy) {
-		return legacy
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSize))
+	if err != nil { // the body is too large, or was cut: err says which
+		http.Error(w, "The body cannot be read: "+err.Error(), http.StatusBadRequest)
+		return
 	}
-	return ""
-}
-
-// initialize is the handshake of the legacy era.
-func (c *client) initialize() error {
-	var result struct {
-		Version string `json:"protocolVersion"`
+	c := &call{server: srv, w: w, ctx: r.Context()}
+	if !json.Valid(body) {
+		c.fail(http.StatusBadRequest, &rpcError{parseError, "Parse error", nil})
+		return
 	}
-	c.version = ""
-	params := object{"protocolVersion": legacy, "capabilities": c.capabilities(), "clientInfo": clientInfo}
-	if err := c.request("initialize", params, &result); err != nil {
-		return err
-	}
-	if result.Version != legacy {
-		return fmt.Errorf("the server speaks %q, and this client does not", result.Version)
-	}
-	c.version = legacy
-	return c.tell(object{"jsonrpc": "2.0", "method": "notifications/initialized"})
-}
-
-var clientInfo = object{"name": "fourth", "version": "1.0.0"}
-
-// capabilities says whether the server may ask the user.
-func (c *client) capabilities() object {
-	if len(c.answer) == 0 {
-		return object{}
-	}
-	return object{"elicitation": object{}}
-}
-
-// ---- The call ----
-
-// A result is that of tools/call. The last three members are of the modern era.
-type result struct {
-	Content   []struct{ Type, Text string } `json:"content"`
-	IsError   bool                          `json:"isError"`
-	Type      string                        `json:"resultType"`
-	Questions map[string]message            `json:"inputRequests"`
-	State     json.RawMessage               `json:"requestState"`
-}
-
-// call calls a tool. If a modern server needs input, call makes the same call again, with
-// the answers. After an error it does not: the server may have carried out the call.
-func (c *client) call(tool string, arguments json.RawMessage) (r result, err error) {
-	params := object{"name": tool, "arguments": arguments}
-	for range maxRounds {
-		r = result{}
-		err = c.request("tools/call", params, &r)
-		switch {
-		case err != nil, c.version != modern, r.Type == "", r.Type == "complete":
-			return r, err
-		case r.Type != "input_required":
-			return r, fmt.Errorf("the result has the unknown type %q", r.Type)
+	if err := json.Unmarshal(body, &c.request); err != nil || !c.request.isValid() {
+		if !c.request.idIsValid() {
+			c.request.ID = nil
 		}
-		answers := object{}
-		for key, question := range r.Questions {
-			answer := c.reply(question)
-			if answer == nil {
-				return r, errors.New("the server asks for " + question.Method)
-			}
-			answers[key] = answer
-		}
-		params["inputResponses"] = answers
-		delete(params, "requestState")
-		if r.State != nil {
-			params["requestState"] = r.State // as it came: only the server can read it
-		}
+		c.fail(http.StatusBadRequest, &rpcError{invalidRequest, "Invalid request", nil})
+		return
 	}
-	return r, fmt.Errorf("the server has asked %d times for input", maxRounds)
+	if c.request.ID == nil { // a notification
+		w.WriteHeader(http.StatusAccepted) // taken, and not answered
+		return
+	}
+	if fault := c.request.check(r.Header); fault != nil {
+		c.fail(http.StatusBadRequest, fault)
+		return
+	}
+	c.answer(c.run())
 }
 
-// reply returns the answer to a request of the server; nil: this client does not serve it.
-func (c *client) reply(m message) object {
-	var form struct{ Mode string }
-	_ = json.Unmarshal(m.Params, &form)
+func (m *request) isValid() bool {
+	return m.JSONRPC == "2.0" && m.Method != "" && m.idIsValid()
+}
+
+// idIsValid reports whether the id is a string or a number, or is missing.
+func (m *request) idIsValid() bool {
+	return m.ID == nil || strings.IndexByte(`"-0123456789`, m.ID[0]) >= 0
+}
+
+// check returns an error if a request does not say what it must say, in body and header.
+func (m *request) check(header http.Header) *rpcError {
+	meta, supported := m.Params.Meta, []string{revision} // supported tells the client what to put into _meta
 	switch {
-	case m.Method == "ping":
-		return object{}
-	case m.Method == "elicitation/create" && len(c.answer) > 0 && cmp.Or(form.Mode, "form") == "form":
-		return object{"action": "accept", "content": c.answer}
-	case m.Method == "elicitation/create":
-		return object{"action": "decline"}
+	case meta.Version != "" && meta.Version != revision:
+		return &rpcError{unsupportedVersion, "Unsupported protocol version", object{"supported": supported, "requested": meta.Version}}
+	case meta.Version == "" || meta.Capabilities == nil:
+		return &rpcError{invalidParams, "_meta must have protocolVersion and clientCapabilities", object{"supported": supported}}
+	case !m.isRepeatedBy(header):
+		return &rpcError{headerMismatch, "MCP-Protocol-Version, Mcp-Method and Mcp-Name must repeat the body", nil}
 	}
 	return nil
 }
 
-// take takes a message that comes before the answer: a report, or a request of a legacy
-// server. The reply to that is a POST of its own.
-func (c *client) take(m message) error {
-	if m.Method == "notifications/progress" {
-		var p struct {
-			Progress, Total json.Number
-			Message         string
+// isRepeatedBy reports whether the header says what the body says. A proxy may have let the
+// request pass because of the header. So nothing runs if the body says something else.
+func (m *request) isRepeatedBy(header http.Header) bool {
+	name := m.Params.Name
+	if m.Method == "resources/read" {
+		name = m.Params.URI
+	}
+	fields := []string{"MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"}
+	isTwice := func(field string) bool { return len(header.Values(field)) > 1 } // then a proxy may read another value than we do
+	return !slices.ContainsFunc(fields, isTwice) && header.Get("MCP-Protocol-Version") == m.Params.Meta.Version &&
+		header.Get("Mcp-Method") == m.Method && decoded(header.Get("Mcp-Name")) == name
+}
+
+// decoded returns the value of a field. A name that is not ASCII comes as Base64.
+func decoded(field string) string {
+	encoded, isEncoded := strings.CutPrefix(field, "=?base64?")
+	encoded, isComplete := strings.CutSuffix(encoded, "?=")
+	text, err := base64.StdEncoding.Strict().DecodeString(encoded)
+	if !isEncoded || !isComplete || err != nil {
+		return field
+	}
+	return string(text)
+}
+
+// send sends a message that is no answer. The first one makes the response a stream. Its
+// events have no ids, because a stream that was cut cannot be continued.
+func (c *call) send(method string, params object) {
+	if !c.isStream {
+		c.isStream = true
+		c.w.Header().Set("Content-Type", "text/event-stream")
+		c.w.Header().Set("Cache-Control", "no-cache")
+	}
+	c.write(http.StatusOK, object{"jsonrpc": "2.0", "method": method, "params": params})
+}
+
+// answer ends the call: with JSON, or with the last event of the stream. If it is JSON, the
+// status repeats the kind of the error.
+func (c *call) answer(result object, fault *rpcError) {
+	switch {
+	case fault == nil:
+		if result["resultType"] == nil {
+			result["resultType"] = "complete"
 		}
-		_ = json.Unmarshal(m.Params, &p) // print what there is
-		report := fmt.Sprintf("%s of %s %s", p.Progress, cmp.Or(p.Total, "?"), p.Message)
-		fmt.Fprintln(c.out, printable(strings.TrimSpace(report)))
+		meta, _ := result["_meta"].(object)
+		if meta == nil {
+			meta = object{}
+		}
+		meta["io.modelcontextprotocol/serverInfo"] = object{"name": "fourth", "version": "1.0.0"}
+		result["_meta"] = meta
+		c.write(http.StatusOK, object{"jsonrpc": "2.0", "id": c.request.ID, "result": result})
+	case fault.Code == methodNotFound:
+		c.fail(http.StatusNotFound, fault)
+	case fault.Code == missingCapability:
+		c.fail(http.StatusBadRequest, fault)
+	default:
+		c.fail(http.StatusOK, fault)
 	}
-	if m.Method == "" || m.ID == nil || c.version == modern {
-		return nil
+}
+
+// fail answers with an error.
+func (c *call) fail(status int, fault *rpcError) {
+	message := object{"jsonrpc": "2.0", "error": fault}
+	if c.request.ID != nil { // else nobody can tell which request this answers
+		message["id"] = c.request.ID
 	}
-	if result := c.reply(m); result != nil {
-		return c.tell(object{"jsonrpc": "2.0", "id": m.ID, "result": result})
+	c.write(status, message)
+}
+
+// write writes a message: as an event if the response is a stream.
+func (c *call) write(status int, message object) {
+	text, err := json.Marshal(message)
+	if err != nil {
+		panic(err) // our messages hold strings, numbers and JSON of the client
 	}
-	return c.tell(object{"jsonrpc": "2.0", "id": m.ID, "error": object{"code": -32601, "message": "Method not found: " + m.Method}})
+	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(time.Minute)) // for a client that does not read
+	if c.isStream {
+		fmt.Fprintf(c.w, "data: %s\n\n", text)
+		_ = http.NewResponseController(c.w).Flush() // if that fails, the client has gone, and ctx ends
+		return
+	}
+	c.w.Header().Set("Content-Type", "application/json")
+	c.w.WriteHeader(status)
+	_, _ = c.w.Write(append(text, '\n'))
+}
+
+// ---- Methods ----
+
+// run carries out a request.
+func (c *call) run() (object, *rpcError) {
+	switch c.request.Method {
+	case "server/discover": // takes the place of initialize, and is optional
+		return cacheable(object{
+			"supportedVersions": []string{revision},
+			"capabilities":      object{"tools": object{}, "resources": object{"listChanged": true, "subscribe": true}},
+		}), nil
+	case "tools/list":
+		return cacheable(object{"tools": tools}), nil
+	case "tools/call":
+		return c.callTool()
+	case "resources/list":
+		return cacheable(c.server.listNotes()), nil
+	case "resources/read":
+		return c.server.readNote(c.request.Params.URI)
+	case "subscriptions/listen":
+		return c.listen()
+	}
+	return nil, &rpcError{methodNotFound, "Method not found: " + c.request.Method, nil}
+}
+
+// cacheable adds how long a client may keep a result, and for whom: here not at all.
+func cacheable(result object) object {
+	result["ttlMs"], result["cacheScope"] = 0, "private"
+	return result
+}
+
+// callTool calls a tool. A wrong name is an error, which the client's program reads. A tool
+// that fails has a result with isError: the model reads it, and can try again.
+func (c *call) callTool() (object, *rpcError) {
+	i := slices.IndexFunc(tools, func(t tool) bool { return t.Name == c.request.Params.Name })
+	if i < 0 {
+		return nil, &rpcError{invalidParams, "Unknown tool: " + c.request.Params.Name, nil}
+	}
+	text, err := tools[i].run(c, c.request.Params.Arguments)
+	if need, isQuestion := errors.AsType[*question](err); isQuestion {
+		return c.require(need)
+	}
+	if err != nil {
+		return object{"content": []object{{"type": "text", "text": err.Error()}}, "isError": true}, nil
+	}
+	return object{"content": []object{{"type": "text", "text": text}}}, nil
+}
+
+// ---- Questions to the user ----
+
+// A question is the error of a tool that needs an answer first.
+type question struct {
+	key     string // of the answer in inputResponses
+	message string
+	schema  json.RawMessage // of the form that the client shows its user
+}
+
+func (q *question) Error() string { return q.message }
+
+// require ends a call with a question. The client asks its user, and makes the same call
+// once more, with the answer. The server need not remember anything meanwhile.
+func (c *call) require(q *question) (object, *rpcError) {
+	if !c.request.Params.Meta.Capabilities.Elicitation.canShowForm() {
+		return nil, &rpcError{missingCapability, "The client lacks elicitation",
+			object{"requiredCapabilities": object{"elicitation": object{"form": object{}}}}}
+	}
+	return object{"resultType": "input_required", "inputRequests": object{
+		q.key: object{"method": "elicitation/create", "params": object{"message": q.message, "requestedSchema": q.schema}},
+	}}, nil
+}
+
+func ask(c *call, _ json.RawMessage) (string, error) {
+	a, hasAnswer := c.request.Params.InputResponses["name"]
+	switch {
+	case !hasAnswer:
+		return "", &question{"name", "What is your name?",
+			json.RawMessage(`{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}`)}
+	case a.Action != "accept" || a.Content.Name == "":
+		return "", errors.New("No name: the user chose " + a.Action)
+	}
+	return "Hello, " + a.Content.Name, nil
+}
+
+// ---- Subscriptions ----
+
+// A subscription is a request that stays open. Its stream carries the announcements.
+type subscription struct {
+	wanted wanted            // only what this server can announce: the type wanted has no fields for the rest
+	queue  chan announcement // closed when the client reads too slowly
+}
+
+type announcement struct {
+	method string
+	params object
+}
+
+// listen says what the client will hear of, and then sends it, until the client closes the
+// connection. All messages name the subscription by the id of the request.
+func (c *call) listen() (object, *rpcError) {
+	meta := object{"io.modelcontextprotocol/subscriptionId": c.request.ID}
+	s := &subscription{c.request.Params.Notifications, make(chan announcement, maxQueue)}
+	c.server.mu.Lock()
+	c.server.subscriptions[s] = true
+	c.server.mu.Unlock()
+	defer func() {
+		c.server.mu.Lock()
+		delete(c.server.subscriptions, s)
+		c.server.mu.Unlock()
+	}()
+	c.send("notifications/subscriptions/acknowledged", object{"notifications": s.wanted, "_meta": meta})
+	for {
+		select {
+		case a, isOpen := <-s.queue:
+			if !isOpen { // the result ends the subscription, and the client may make another one
+				return object{"_meta": meta}, nil
+			}
+			a.params["_meta"] = meta
+			c.send(a.method, a.params)
+		case <-c.ctx.Done():
+			return object{}, nil // which nobody reads
+		}
+	}
+}
+
+// announce gives an announcement to a subscription. If the queue is full, the subscription
+// ends. The caller holds the mutex.
+func (srv *server) announce(s *subscription, method string, params object) {
+	if !srv.subscriptions[s] { // an announcement a moment ago has ended it: its queue was full
+		return
+	}
+	select {
+	case s.queue <- announcement{method, params}:
+	default:
+		delete(srv.subscriptions, s)
+		close(s.queue)
+	}
 }

@@ -25,7 +25,7 @@ func AnotherTool(t *testing.T) {
 	}
 	readme := readFile(t, "README.md")
 	block := regexp.MustCompile("(?s)```go\n(.*?)```").FindStringSubmatch(readme)
-	command := regexp.MustCompile("(?s)`go run \\./testdata/fourth\\s+http://127.0.0.1:8080/mcp (\\S+)\\s+'([^']+)'`").FindStringSubmatch(readme)
+	command := regexp.MustCompile("(?s)`go run \\./testdata/fifth\\s+http://127.0.0.1:8080/mcp (\\S+)\\s+'([^']+)'`").FindStringSubmatch(readme)
 	if block == nil || command == nil {
 		t.Fatal("README.md shows no tool, or no command")
 	}
@@ -48,7 +48,7 @@ func AnotherTool(t *testing.T) {
 	goCommand(t, mine, "vet", ".")
 	goCommand(t, mine, "build", "-o", "server", ".")
 	address := Serve(t, filepath.Join(mine, "server"))
-	got := goCommand(t, ".", "run", "../fourth", "http://"+address+"/mcp", command[1], command[2])
+	got := goCommand(t, ".", "run", "../fifth", "http://"+address+"/mcp", command[1], command[2])
 	if want := "1 of 2\n2 of 2\nha ha\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -1,42 +1,43 @@
 // SPDX-License-Identifier: 0BSD
 
-// Third is an MCP server of the modern era, with no more than a client needs to use it.
-// It speaks one revision of the protocol, 2026-07-28, over HTTP:
+// Third is an MCP server with sessions and streams, and with no more than a client
+// needs to use them. It speaks one revision of the protocol, 2025-11-25, over HTTP:
 //
 //	go run ./testdata/third -http 127.0.0.1:8080   at http://127.0.0.1:8080/mcp
 //
 // README.md beside this file shows the server at work, and lists what it leaves out. This
 // file is about the wire. The tools are in tools.go.
 //
-// There are no sessions. A POST and its response are the whole conversation, and one
-// goroutine does everything: it checks the request, runs it, and writes what the tool sends
-// and then the result. If the connection breaks, the context of the request ends, and with it
-// the call. Nothing is kept for a client that comes back:
+// A client has a session. Each call of the client has a stream in this session: the
+// messages of the call, with numbers. The answer is the last one. A response only reads
+// the stream. So the call goes on when the connection breaks. A client that knows the id
+// of a message gets what follows it on the next response:
 //
-//	POST ──► check ──► run ──► send ──► send ──► … ──► answer
-//	                           a stream of events       the last event; or JSON, if nothing was sent
+//	goroutine of the call                        goroutine of the response
+//	progress, ask, end ──► 1 2 3 ... ──────────► stream.next ──► POST, or GET with Last-Event-ID
+//
+// The session has one more stream, number 0, for messages that belong to no call.
+// The client reads it with a GET.
 package main
 
 import (
 	"context"
-	"encoding/base64"
+	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log"
 	"net/http"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 )
 
 const (
-	revision = "2026-07-28" // the revision of the protocol that this server speaks
+	revision = "2025-11-25" // the revision of the protocol that this server speaks
 	maxSize  = 4 << 20      // the most bytes that one message may have
-	maxQueue = 100          // the most announcements that wait for a client that reads slowly
 )
 
 func main() {
@@ -46,34 +47,160 @@ func main() {
 	log.Fatal(http.ListenAndServe(*address, nil))
 }
 
-// ---- Messages: JSON-RPC 2.0, and what each request says of itself ----
+// ---- Messages: JSON-RPC 2.0 ----
 
-// A request has an id and a method. A message with a method and no id is a notification.
-type request struct {
-	JSONRPC string          `json:"jsonrpc"` // always "2.0"
-	ID      json.RawMessage `json:"id"`      // a string or a number; the answer repeats it
-	Method  string          `json:"method"`
-	Params  params          `json:"params"`
+// A message is one of three things. A request has an id and a method. A notification has
+// a method and no id. A response has an id, and a result or an error.
+type message struct {
+	JSONRPC string          `json:"jsonrpc"`      // always "2.0"
+	ID      json.RawMessage `json:"id,omitempty"` // a string or a number; a response repeats that of its request
+	Method  string          `json:"method,omitempty"`
+	Params  json.RawMessage `json:"params,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   *rpcError       `json:"error,omitempty"`
 }
 
-// params are those of all methods. Each request has Meta.
-type params struct {
-	Meta struct {
-		Version       string          `json:"io.modelcontextprotocol/protocolVersion"`
-		Capabilities  *capabilities   `json:"io.modelcontextprotocol/clientCapabilities"` // nil: it is missing
-		ProgressToken json.RawMessage `json:"progressToken"`                              // nil: the client wants no progress
-	} `json:"_meta"`
-
-	Name           string            `json:"name"`           // tools/call: the tool
-	Arguments      json.RawMessage   `json:"arguments"`      // tools/call
-	InputResponses map[string]answer `json:"inputResponses"` // tools/call: what the user has answered, by the key of the question
-	URI            string            `json:"uri"`            // resources/read
-	Notifications  wanted            `json:"notifications"`  // subscriptions/listen
+type rpcError struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
 }
 
-// capabilities are what the client can do.
-type capabilities struct {
-	Elicitation *elicitation `json:"elicitation"` // nil: its user cannot be asked
+const ( // codes of JSON-RPC
+	parseError     = -32700 // the text is not JSON
+	invalidRequest = -32600 // the JSON is not a message
+	methodNotFound = -32601
+	invalidParams  = -32602
+	internalError  = -32603
+	// of MCP
+	resourceNotFound = -32002
+)
+
+// object is a JSON object. The code below writes params and results as they look on the wire.
+type object = map[string]any
+
+func decode(text []byte) (m message, fault *rpcError) {
+	if !json.Valid(text) {
+		return m, &rpcError{parseError, "Parse error"}
+	}
+	err := json.Unmarshal(text, &m)
+	idIsValid := m.ID == nil || strings.IndexByte(`"-0123456789`, m.ID[0]) >= 0 // the first byte of a string or a number
+	saysNothing := m.ID == nil && m.Method == ""
+	if err != nil || m.JSONRPC != "2.0" || !idIsValid || saysNothing {
+		return message{}, &rpcError{invalidRequest, "Invalid request"}
+	}
+	return m, nil
+}
+
+// encode returns params or a result as JSON.
+func encode(value object) json.RawMessage {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // our objects hold strings, numbers and maps
+	}
+	return text
+}
+
+func notification(method string, params object) message {
+	return message{JSONRPC: "2.0", Method: method, Params: encode(params)}
+}
+
+// response returns the response to the request with an id.
+func response(id json.RawMessage, result object, fault *rpcError) message {
+	if fault != nil {
+		return message{JSONRPC: "2.0", ID: id, Error: fault}
+	}
+	return message{JSONRPC: "2.0", ID: id, Result: encode(result)}
+}
+
+// ---- One URL, and three methods of HTTP ----
+
+// A server is what all clients share.
+type server struct {
+	mu       sync.Mutex // guards the fields below
+	sessions map[string]*session
+	notes    map[string]string // by name
+}
+
+func newServer() *server {
+	return &server{sessions: map[string]*session{}, notes: map[string]string{}}
+}
+
+func (srv *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	version := r.Header.Get("MCP-Protocol-Version") // initialize comes without it, and all that follows should have it
+	switch {
+	case r.Header.Get("Origin") != "": // a page in a browser has sent this: without the check, any page could use the server
+		http.Error(w, "Web pages are not served", http.StatusForbidden)
+	case version != "" && version != revision:
+		http.Error(w, "This server speaks "+revision, http.StatusBadRequest)
+	case r.Method == http.MethodPost:
+		srv.post(w, r)
+	case r.Method == http.MethodGet:
+		if s := srv.session(w, r); s != nil {
+			s.get(w, r)
+		}
+	case r.Method == http.MethodDelete:
+		if s := srv.session(w, r); s != nil {
+			srv.end(s)
+		}
+	default:
+		w.Header().Set("Allow", "GET, POST, DELETE")
+		http.Error(w, "This method is not served", http.StatusMethodNotAllowed)
+	}
+}
+
+// post takes one message. What the client sends is a request, a notification, or its
+// response to a question of the server. Only a request is answered with a message.
+func (srv *server) post(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSize))
+	if err != nil { // the body is too large, or was cut: err says which
+		http.Error(w, "The body cannot be read: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	m, fault := decode(body)
+	if fault != nil {
+		writeJSON(w, http.StatusBadRequest, response(nil, nil, fault))
+		return
+	}
+	if m.Method == "initialize" && m.ID != nil {
+		srv.initialize(w, m)
+		return
+	}
+	s := srv.session(w, r)
+	switch {
+	case s == nil: // session has answered
+	case m.Method == "":
+		s.takeAnswer(m)
+		w.WriteHeader(http.StatusAccepted) // taken, and not answered
+	case m.ID == nil:
+		s.takeNotification(m)
+		w.WriteHeader(http.StatusAccepted)
+	default:
+		s.serve(w, r, m)
+	}
+}
+
+func writeJSON(w http.ResponseWriter, status int, m message) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(m) // if that fails, the client has gone
+}
+
+// ---- Sessions ----
+
+// A session is what the server remembers about one client, from initialize to DELETE.
+type session struct {
+	server     *server
+	id         string
+	asks       bool            // the client has declared that its user can be asked
+	ctx        context.Context // ends with the session
+	cancel     context.CancelFunc
+	standalone *stream // number 0: for messages that belong to no call
+
+	mu           sync.Mutex                    // guards the fields below, and those of the streams
+	streams      []*stream                     // by number; they stay until the session ends
+	calls        map[string]context.CancelFunc // requests of the client that run, by id
+	questions    map[string]chan message       // requests of the server that wait for an answer, by id
+	lastQuestion int                           // the id of the newest one
 }
 
 // elicitation says how a client asks its user: by a form, or a page. {} is an older way to say form.
@@ -81,340 +208,373 @@ type elicitation struct{ Form, URL *struct{} }
 
 func (e *elicitation) canShowForm() bool { return e != nil && (e.Form != nil || e.URL == nil) }
 
-// An answer is what the user has answered to a question.
-type answer struct {
-	Action  string `json:"action"` // accept, decline or cancel
-	Content struct {
-		Name string `json:"name"`
-	} `json:"content"`
+// initialize opens a session. The header of the response names it, and all further
+// requests of the client repeat that name.
+func (srv *server) initialize(w http.ResponseWriter, m message) {
+	var params struct {
+		Capabilities struct {
+			Elicitation *elicitation `json:"elicitation"` // nil: the user cannot be asked
+		} `json:"capabilities"`
+	}
+	if err := json.Unmarshal(m.Params, &params); err != nil {
+		writeJSON(w, http.StatusOK, response(m.ID, nil, &rpcError{invalidParams, "Invalid params"}))
+		return
+	}
+	s := &session{
+		server: srv, id: rand.Text(), asks: params.Capabilities.Elicitation.canShowForm(),
+		calls: map[string]context.CancelFunc{}, questions: map[string]chan message{},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.standalone = s.addStream() // nobody else knows the session yet, so no mutex is needed
+	srv.mu.Lock()
+	srv.sessions[s.id] = s
+	srv.mu.Unlock()
+	w.Header().Set("Mcp-Session-Id", s.id)
+	writeJSON(w, http.StatusOK, response(m.ID, object{
+		"protocolVersion": revision,
+		"capabilities":    object{"tools": object{}, "resources": object{"listChanged": true}},
+		"serverInfo":      object{"name": "third", "version": "1.0.0"},
+	}, nil))
 }
 
-// wanted are the announcements that a client wants.
-type wanted struct {
-	Resources bool     `json:"resourcesListChanged,omitempty"`
-	URIs      []string `json:"resourceSubscriptions,omitempty"` // of resources
+// session returns the session that a request names. If there is none, it answers the
+// request, and returns nil.
+func (srv *server) session(w http.ResponseWriter, r *http.Request) *session {
+	id := r.Header.Get("Mcp-Session-Id")
+	srv.mu.Lock()
+	s := srv.sessions[id]
+	srv.mu.Unlock()
+	switch {
+	case s != nil:
+	case id == "":
+		http.Error(w, "Mcp-Session-Id is missing", http.StatusBadRequest)
+	default: // the client begins again, with initialize
+		http.Error(w, "Session not found", http.StatusNotFound)
+	}
+	return s
 }
 
-type rpcError struct {
-	Code    int    `json:"code"`
-	Message string `json:"message"`
-	Data    any    `json:"data,omitempty"`
+// end ends a session and its calls. The responses that read its streams end, too.
+func (srv *server) end(s *session) {
+	srv.mu.Lock()
+	delete(srv.sessions, s.id)
+	srv.mu.Unlock()
+	s.cancel()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.streams {
+		st.end()
+	}
 }
 
-const ( // codes of JSON-RPC, and of MCP
-	parseError         = -32700 // the text is not JSON
-	invalidRequest     = -32600 // the JSON is not a request
-	methodNotFound     = -32601
-	invalidParams      = -32602
-	headerMismatch     = -32020 // the header does not repeat what the body says
-	missingCapability  = -32021 // the client cannot do what the call needs
-	unsupportedVersion = -32022
-)
-
-// object is a JSON object. The code below writes messages as they look on the wire.
-type object = map[string]any
-
-// ---- A POST ----
-
-// A server is what all requests share.
-type server struct {
-	mu            sync.Mutex // guards the fields below
-	notes         map[string]string
-	subscriptions map[*subscription]bool
+// takeAnswer gives the client's answer to the call that has asked.
+func (s *session) takeAnswer(m message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if waiting := s.questions[string(m.ID)]; waiting != nil {
+		waiting <- m // there is room for it, because there is one answer
+		delete(s.questions, string(m.ID))
+	}
 }
 
-func newServer() *server {
-	return &server{notes: map[string]string{}, subscriptions: map[*subscription]bool{}}
+// takeNotification stops a call that the client has cancelled. A client sends other
+// notifications, too, such as notifications/initialized, and this server needs none of them.
+func (s *session) takeNotification(m message) {
+	var params struct {
+		RequestID json.RawMessage `json:"requestId"`
+	}
+	if m.Method != "notifications/cancelled" || json.Unmarshal(m.Params, &params) != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cancel := s.calls[string(params.RequestID)]; cancel != nil {
+		cancel()
+	}
 }
 
-// A call is a request while the server works on it. Only one goroutine uses it, that of net/http.
+// ---- Requests ----
+
+// A call is a request of the client while the server works on it.
 type call struct {
-	server   *server
-	w        http.ResponseWriter
-	ctx      context.Context // ends when the client closes the connection: that is how it cancels a call
-	request  request
-	isStream bool // something was sent, so the response is a stream
+	ctx     context.Context // ends when the client cancels the call, and with the session; not with the connection
+	cancel  context.CancelFunc
+	session *session
+	request message
+	stream  *stream // what the server sends about the call
+	reader  int     // the POST's response is this reader of the stream (see takeOver)
 }
 
-func (srv *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case r.Header.Get("Origin") != "": // a page in a browser has sent this: without the check, any page could use the server
-		http.Error(w, "Web pages are not served", http.StatusForbidden)
-		return
-	case r.Method != http.MethodPost: // GET and DELETE have gone with the sessions
-		w.Header().Set("Allow", "POST")
-		http.Error(w, "Only POST is served", http.StatusMethodNotAllowed)
+// serve begins a call on a goroutine of its own. Then it writes what the call sends.
+func (s *session) serve(w http.ResponseWriter, r *http.Request, m message) {
+	c := s.begin(m)
+	if c == nil {
+		writeJSON(w, http.StatusBadRequest, response(m.ID, nil, &rpcError{invalidRequest, "A request with this id is running"}))
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSize))
-	if err != nil { // the body is too large, or was cut: err says which
-		http.Error(w, "The body cannot be read: "+err.Error(), http.StatusBadRequest)
-		return
-	}
-	c := &call{server: srv, w: w, ctx: r.Context()}
-	if !json.Valid(body) {
-		c.fail(http.StatusBadRequest, &rpcError{parseError, "Parse error", nil})
-		return
-	}
-	if err := json.Unmarshal(body, &c.request); err != nil || !c.request.isValid() {
-		if !c.request.idIsValid() {
-			c.request.ID = nil
-		}
-		c.fail(http.StatusBadRequest, &rpcError{invalidRequest, "Invalid request", nil})
-		return
-	}
-	if c.request.ID == nil { // a notification
-		w.WriteHeader(http.StatusAccepted) // taken, and not answered
-		return
-	}
-	if fault := c.request.check(r.Header); fault != nil {
-		c.fail(http.StatusBadRequest, fault)
-		return
-	}
-	c.answer(c.run())
+	go func() {
+		answer := response(m.ID, nil, &rpcError{internalError, "Internal error"}) // what the client gets if run panics
+		defer func() {
+			if reason := recover(); reason != nil { // net/http does this for its own goroutines only
+				log.Print("panic: ", reason)
+			}
+			c.end(answer)
+		}()
+		result, fault := c.run()
+		answer = response(m.ID, result, fault)
+	}()
+	c.respond(w, r)
 }
 
-func (m *request) isValid() bool {
-	return m.JSONRPC == "2.0" && m.Method != "" && m.idIsValid()
-}
-
-// idIsValid reports whether the id is a string or a number, or is missing.
-func (m *request) idIsValid() bool {
-	return m.ID == nil || strings.IndexByte(`"-0123456789`, m.ID[0]) >= 0
-}
-
-// check returns an error if a request does not say what it must say, in body and header.
-func (m *request) check(header http.Header) *rpcError {
-	meta, supported := m.Params.Meta, []string{revision} // supported tells the client what to put into _meta
-	switch {
-	case meta.Version != "" && meta.Version != revision:
-		return &rpcError{unsupportedVersion, "Unsupported protocol version", object{"supported": supported, "requested": meta.Version}}
-	case meta.Version == "" || meta.Capabilities == nil:
-		return &rpcError{invalidParams, "_meta must have protocolVersion and clientCapabilities", object{"supported": supported}}
-	case !m.isRepeatedBy(header):
-		return &rpcError{headerMismatch, "MCP-Protocol-Version, Mcp-Method and Mcp-Name must repeat the body", nil}
+// begin notes a request as running. It returns nil if another one with its id is.
+func (s *session) begin(m message) *call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls[string(m.ID)] != nil {
+		return nil
 	}
-	return nil
+	ctx, cancel := context.WithCancel(s.ctx)
+	s.calls[string(m.ID)] = cancel
+	st := s.addStream()
+	return &call{ctx, cancel, s, m, st, st.takeOver()}
 }
 
-// isRepeatedBy reports whether the header says what the body says. A proxy may have let the
-// request pass because of the header. So nothing runs if the body says something else.
-func (m *request) isRepeatedBy(header http.Header) bool {
-	name := m.Params.Name
-	if m.Method == "resources/read" {
-		name = m.Params.URI
+// end ends the stream of a call with the answer. A call that was cancelled has none.
+func (c *call) end(answer message) {
+	s := c.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.ctx.Err() == nil {
+		c.stream.add(answer)
 	}
-	fields := []string{"MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"}
-	isTwice := func(field string) bool { return len(header.Values(field)) > 1 } // then a proxy may read another value than we do
-	return !slices.ContainsFunc(fields, isTwice) && header.Get("MCP-Protocol-Version") == m.Params.Meta.Version &&
-		header.Get("Mcp-Method") == m.Method && decoded(header.Get("Mcp-Name")) == name
+	c.stream.end()
+	delete(s.calls, string(c.request.ID))
+	c.cancel() // frees what the context uses
 }
-
-// decoded returns the value of a field. A name that is not ASCII comes as Base64.
-func decoded(field string) string {
-	encoded, isEncoded := strings.CutPrefix(field, "=?base64?")
-	encoded, isComplete := strings.CutSuffix(encoded, "?=")
-	text, err := base64.StdEncoding.Strict().DecodeString(encoded)
-	if !isEncoded || !isComplete || err != nil {
-		return field
-	}
-	return string(text)
-}
-
-// send sends a message that is no answer. The first one makes the response a stream. Its
-// events have no ids, because a stream that was cut cannot be continued.
-func (c *call) send(method string, params object) {
-	if !c.isStream {
-		c.isStream = true
-		c.w.Header().Set("Content-Type", "text/event-stream")
-		c.w.Header().Set("Cache-Control", "no-cache")
-	}
-	c.write(http.StatusOK, object{"jsonrpc": "2.0", "method": method, "params": params})
-}
-
-// answer ends the call: with JSON, or with the last event of the stream. If it is JSON, the
-// status repeats the kind of the error.
-func (c *call) answer(result object, fault *rpcError) {
-	switch {
-	case fault == nil:
-		if result["resultType"] == nil {
-			result["resultType"] = "complete"
-		}
-		meta, _ := result["_meta"].(object)
-		if meta == nil {
-			meta = object{}
-		}
-		meta["io.modelcontextprotocol/serverInfo"] = object{"name": "third", "version": "1.0.0"}
-		result["_meta"] = meta
-		c.write(http.StatusOK, object{"jsonrpc": "2.0", "id": c.request.ID, "result": result})
-	case fault.Code == methodNotFound:
-		c.fail(http.StatusNotFound, fault)
-	case fault.Code == missingCapability:
-		c.fail(http.StatusBadRequest, fault)
-	default:
-		c.fail(http.StatusOK, fault)
-	}
-}
-
-// fail answers with an error.
-func (c *call) fail(status int, fault *rpcError) {
-	message := object{"jsonrpc": "2.0", "error": fault}
-	if c.request.ID != nil { // else nobody can tell which request this answers
-		message["id"] = c.request.ID
-	}
-	c.write(status, message)
-}
-
-// write writes a message: as an event if the response is a stream.
-func (c *call) write(status int, message object) {
-	text, err := json.Marshal(message)
-	if err != nil {
-		panic(err) // our messages hold strings, numbers and JSON of the client
-	}
-	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(time.Minute)) // for a client that does not read
-	if c.isStream {
-		fmt.Fprintf(c.w, "data: %s\n\n", text)
-		_ = http.NewResponseController(c.w).Flush() // if that fails, the client has gone, and ctx ends
-		return
-	}
-	c.w.Header().Set("Content-Type", "application/json")
-	c.w.WriteHeader(status)
-	_, _ = c.w.Write(append(text, '\n'))
-}
-
-// ---- Methods ----
 
 // run carries out a request.
 func (c *call) run() (object, *rpcError) {
 	switch c.request.Method {
-	case "server/discover": // takes the place of initialize, and is optional
-		return cacheable(object{
-			"supportedVersions": []string{revision},
-			"capabilities":      object{"tools": object{}, "resources": object{"listChanged": true, "subscribe": true}},
-		}), nil
+	case "ping":
+		return object{}, nil
 	case "tools/list":
-		return cacheable(object{"tools": tools}), nil
+		return object{"tools": tools}, nil
 	case "tools/call":
 		return c.callTool()
 	case "resources/list":
-		return cacheable(c.server.listNotes()), nil
+		return c.session.server.listNotes(), nil
 	case "resources/read":
-		return c.server.readNote(c.request.Params.URI)
-	case "subscriptions/listen":
-		return c.listen()
+		return c.session.server.readNote(c.request.Params)
 	}
-	return nil, &rpcError{methodNotFound, "Method not found: " + c.request.Method, nil}
+	return nil, &rpcError{methodNotFound, "Method not found: " + c.request.Method}
 }
 
-// cacheable adds how long a client may keep a result, and for whom: here not at all.
-func cacheable(result object) object {
-	result["ttlMs"], result["cacheScope"] = 0, "private"
-	return result
-}
-
-// callTool calls a tool. A wrong name is an error, which the client's program reads. A tool
-// that fails has a result with isError: the model reads it, and can try again.
-func (c *call) callTool() (object, *rpcError) {
-	i := slices.IndexFunc(tools, func(t tool) bool { return t.Name == c.request.Params.Name })
-	if i < 0 {
-		return nil, &rpcError{invalidParams, "Unknown tool: " + c.request.Params.Name, nil}
+// progress reports how far a call is, if the client wants that: then it has sent a token.
+func (c *call) progress(done, total int) {
+	var params struct {
+		Meta struct {
+			Token json.RawMessage `json:"progressToken"`
+		} `json:"_meta"`
 	}
-	text, err := tools[i].run(c, c.request.Params.Arguments)
-	if need, isQuestion := errors.AsType[*question](err); isQuestion {
-		return c.require(need)
+	if json.Unmarshal(c.request.Params, &params) == nil && params.Meta.Token != nil && string(params.Meta.Token) != "null" {
+		c.stream.send(notification("notifications/progress", object{"progressToken": params.Meta.Token, "progress": done, "total": total}))
 	}
-	if err != nil {
-		return object{"content": []object{{"type": "text", "text": err.Error()}}, "isError": true}, nil
+}
+
+// ask sends a request to the client, on the stream of the call. The client's answer comes
+// as a POST of its own.
+func (c *call) ask(method string, params object) (message, error) {
+	s := c.session
+	answer := make(chan message, 1)
+	s.mu.Lock()
+	s.lastQuestion++
+	question := message{JSONRPC: "2.0", ID: json.RawMessage(strconv.Itoa(s.lastQuestion)), Method: method, Params: encode(params)}
+	s.questions[string(question.ID)] = answer
+	s.mu.Unlock()
+	c.stream.send(question)
+	select {
+	case m := <-answer:
+		return m, nil
+	case <-c.ctx.Done():
+		s.mu.Lock()
+		delete(s.questions, string(question.ID))
+		s.mu.Unlock()
+		return message{}, c.ctx.Err()
 	}
-	return object{"content": []object{{"type": "text", "text": text}}}, nil
 }
 
-// ---- Questions to the user ----
+// ---- Streams ----
 
-// A question is the error of a tool that needs an answer first.
-type question struct {
-	key     string // of the answer in inputResponses
-	message string
-	schema  json.RawMessage // of the form that the client shows its user
+// A stream is a sequence of messages, with the numbers 1, 2, 3 and so on. An event carries
+// one message. The id of the event is the number of the stream, a slash, and the number of
+// the message. The id must tell streams apart: a GET names an event, and nothing else.
+//
+//	stream 4:   1   2   3   4   5 ...
+//	                ^           ^
+//	                │           send adds messages here
+//	                a response has read so far: its client knows the id 4/2
+//
+// One response at a time reads a stream. When a client comes back, its new response takes
+// over: the server may not have noticed yet that the old connection is broken.
+type stream struct {
+	session *session // its mutex guards the fields below
+	number  int
+
+	messages []message
+	hasEnded bool
+	reader   int           // the number of the response whose turn it is to read the stream; 0: none has begun
+	changed  chan struct{} // closed when one of the fields above changes
+	taken    int           // the number of the last message that a response has taken
 }
 
-func (q *question) Error() string { return q.message }
-
-// require ends a call with a question. The client asks its user, and makes the same call
-// once more, with the answer. The server need not remember anything meanwhile.
-func (c *call) require(q *question) (object, *rpcError) {
-	if !c.request.Params.Meta.Capabilities.Elicitation.canShowForm() {
-		return nil, &rpcError{missingCapability, "The client lacks elicitation",
-			object{"requiredCapabilities": object{"elicitation": object{"form": object{}}}}}
-	}
-	return object{"resultType": "input_required", "inputRequests": object{
-		q.key: object{"method": "elicitation/create", "params": object{"message": q.message, "requestedSchema": q.schema}},
-	}}, nil
+// addStream makes a stream. The caller holds the mutex, here and in the next four methods.
+func (s *session) addStream() *stream {
+	st := &stream{session: s, number: len(s.streams), changed: make(chan struct{})}
+	s.streams = append(s.streams, st)
+	return st
 }
 
-func ask(c *call, _ json.RawMessage) (string, error) {
-	a, hasAnswer := c.request.Params.InputResponses["name"]
-	switch {
-	case !hasAnswer:
-		return "", &question{"name", "What is your name?",
-			json.RawMessage(`{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}`)}
-	case a.Action != "accept" || a.Content.Name == "":
-		return "", errors.New("No name: the user chose " + a.Action)
-	}
-	return "Hello, " + a.Content.Name, nil
+func (st *stream) add(m message) {
+	st.messages = append(st.messages, m)
+	st.signal()
 }
 
-// ---- Subscriptions ----
-
-// A subscription is a request that stays open. Its stream carries the announcements.
-type subscription struct {
-	wanted wanted            // only what this server can announce: the type wanted has no fields for the rest
-	queue  chan announcement // closed when the client reads too slowly
+func (st *stream) end() {
+	st.hasEnded = true
+	st.signal()
 }
 
-type announcement struct {
-	method string
-	params object
+// takeOver lets a new response read the stream, and returns the number of that response. The
+// response that has read the stream so far ends.
+func (st *stream) takeOver() (reader int) {
+	st.reader++
+	st.signal()
+	return st.reader
 }
 
-// listen says what the client will hear of, and then sends it, until the client closes the
-// connection. All messages name the subscription by the id of the request.
-func (c *call) listen() (object, *rpcError) {
-	meta := object{"io.modelcontextprotocol/subscriptionId": c.request.ID}
-	s := &subscription{c.request.Params.Notifications, make(chan announcement, maxQueue)}
-	c.server.mu.Lock()
-	c.server.subscriptions[s] = true
-	c.server.mu.Unlock()
-	defer func() {
-		c.server.mu.Lock()
-		delete(c.server.subscriptions, s)
-		c.server.mu.Unlock()
-	}()
-	c.send("notifications/subscriptions/acknowledged", object{"notifications": s.wanted, "_meta": meta})
+// signal wakes all who wait for a change.
+func (st *stream) signal() {
+	close(st.changed)
+	st.changed = make(chan struct{})
+}
+
+// send adds a message that is no answer.
+func (st *stream) send(m message) {
+	st.session.mu.Lock()
+	defer st.session.mu.Unlock()
+	st.add(m)
+}
+
+// next returns the message that follows number n, and waits for it. It returns false if
+// there is none: the stream has ended, another response reads it now, or ctx is over.
+func (st *stream) next(ctx context.Context, reader, n int) (m message, ok bool) {
 	for {
+		m, ok, changed := st.take(reader, n)
+		if changed == nil {
+			return m, ok
+		}
 		select {
-		case a, isOpen := <-s.queue:
-			if !isOpen { // the result ends the subscription, and the client may make another one
-				return object{"_meta": meta}, nil
-			}
-			a.params["_meta"] = meta
-			c.send(a.method, a.params)
-		case <-c.ctx.Done():
-			return object{}, nil // which nobody reads
+		case <-changed:
+		case <-ctx.Done():
+			return message{}, false
 		}
 	}
 }
 
-// announce gives an announcement to a subscription. If the queue is full, the subscription
-// ends. The caller holds the mutex.
-func (srv *server) announce(s *subscription, method string, params object) {
-	if !srv.subscriptions[s] { // an announcement a moment ago has ended it: its queue was full
+// take is next without waiting. There are three cases:
+//
+//	the message is there         take returns it, and true
+//	there will be no message     take returns false
+//	the message may come later   take returns a channel, which is closed at the next change
+func (st *stream) take(reader, n int) (m message, ok bool, changed <-chan struct{}) {
+	st.session.mu.Lock()
+	defer st.session.mu.Unlock()
+	switch {
+	case st.reader != reader:
+		return message{}, false, nil
+	case n < len(st.messages):
+		st.taken = max(st.taken, n+1)
+		return st.messages[n], true, nil
+	case st.hasEnded:
+		return message{}, false, nil
+	}
+	return message{}, false, st.changed
+}
+
+// respond writes the response to the POST of a call. If the answer is the first message,
+// and comes within a second, the response is JSON. Otherwise it is a stream.
+func (c *call) respond(w http.ResponseWriter, r *http.Request) {
+	soon, cancel := context.WithTimeout(r.Context(), time.Second)
+	defer cancel()
+	first, ok := c.stream.next(soon, c.reader, 0)
+	switch {
+	case ok && first.Method == "": // it has no method, so it is the answer
+		writeJSON(w, http.StatusOK, first)
+	case !ok && soon.Err() == nil:
+		// There is time left. So the call was cancelled, or another response reads the stream now.
+		w.Header().Set("Content-Type", "text/event-stream")
+	default:
+		c.stream.follow(w, r, c.reader, 0, true)
+	}
+}
+
+// get opens a stream. What the client gets depends on the event that it names:
+//
+//	an event           what follows that event, on the stream of the event
+//	none, first GET    what is sent on the standalone stream from now on
+//	none, later GET    what follows the last message that an earlier GET has taken
+func (s *session) get(w http.ResponseWriter, r *http.Request) {
+	lastID := r.Header.Get("Last-Event-ID")
+	s.mu.Lock()
+	st, n := s.find(lastID)
+	if st == nil {
+		s.mu.Unlock()
+		http.Error(w, "There is no such event", http.StatusBadRequest)
 		return
 	}
-	select {
-	case s.queue <- announcement{method, params}:
-	default:
-		delete(srv.subscriptions, s)
-		close(s.queue)
+	reader := st.takeOver()
+	s.mu.Unlock()
+	st.follow(w, r, reader, n, lastID == "")
+}
+
+// find returns what a GET continues: a stream, and the number of the message after which it
+// begins. If there is no such event, the stream is nil. The caller holds the mutex.
+func (s *session) find(id string) (st *stream, n int) {
+	if id == "" {
+		st = s.standalone
+		if st.reader == 0 { // nobody has listened so far
+			st.taken = len(st.messages)
+		}
+		return st, st.taken
+	}
+	before, after, _ := strings.Cut(id, "/")
+	number, err1 := strconv.Atoi(before)
+	n, err2 := strconv.Atoi(after)
+	if err1 != nil || err2 != nil || number < 0 || number >= len(s.streams) || n < 0 || n > len(s.streams[number].messages) {
+		return nil, 0
+	}
+	return s.streams[number], n
+}
+
+// follow writes the messages after number n as events, until there will be no more. If the
+// request names no event, the response begins with an event without a message. Its id is
+// where the client can continue if the connection breaks before the first message.
+func (st *stream) follow(w http.ResponseWriter, r *http.Request, reader, n int, namesNoEvent bool) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-cache")
+	if namesNoEvent {
+		fmt.Fprintf(w, "id: %d/%d\ndata:\n\n", st.number, n)
+	}
+	for {
+		if http.NewResponseController(w).Flush() != nil { // the client has gone
+			return
+		}
+		m, ok := st.next(r.Context(), reader, n)
+		if !ok {
+			return
+		}
+		n++
+		text, _ := json.Marshal(m) // one line; our messages can be encoded
+		fmt.Fprintf(w, "id: %d/%d\ndata: %s\n\n", st.number, n, text)
 	}
 }

@@ -4,39 +4,37 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"mcpwire/testdata/lesson"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
-// missing are the members of the lessons' messages that this server does not send, and those of which it has its own. README.md names each of them.
-var missing = []string{"completions", "logging", "prompts", "instructions", "com.example.mcpwire/tool", "io.modelcontextprotocol/serverInfo",
-	"supportedVersions", "supported", "message"}
+// missing are the members of the lessons' messages that this server does not send, and serverInfo, which is its own. README.md
+// names each of them.
+var missing = []string{"completions", "logging", "prompts", "subscribe", "serverInfo", "instructions", "_meta"}
 
-// The modern road over HTTP: what the clients of these lessons send goes in, and what comes out is what the lessons have.
+// The road over HTTP in a session: what the clients of these lessons send goes in, and what comes out is what the lessons have.
 func TestLessons(t *testing.T) {
-	for _, name := range []string{"12-http-modern-call", "13-http-subscription", "34-http-modern-status", "35-http-modern-input-required"} {
+	for _, name := range []string{"05-http-session", "06-http-event-stream", "07-http-question-to-the-user", "08-http-get-stream", "09-http-resume"} {
 		t.Run(name, func(t *testing.T) {
-			if n := (&lesson.Player{Handler: newServer(), Missing: missing}).Play(t, "../"+name+".txtar"); n < 3 {
+			if n := (&lesson.Player{Handler: newServer(), Missing: missing, EventID: ours}).Play(t, "../"+name+".txtar"); n < 2 {
 				t.Errorf("%d responses", n)
 			}
 		})
 	}
 }
 
-const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
-
-// newRequest returns a modern request. params are without _meta.
-func newRequest(method, name, params string) (header map[string]string, body string) {
-	if params != "" {
-		params += ","
-	}
-	return map[string]string{"MCP-Protocol-Version": revision, "Mcp-Method": method, "Mcp-Name": name},
-		`{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + params + meta + `}}`
+// ours returns the id of an event as this server has it. Those of the lessons name the session, too: 84097828.1/0.
+func ours(id string) string {
+	_, id, _ = strings.Cut(id, ".")
+	return id
 }
 
 // exchange gives the server a request, and returns the response when it is complete.
@@ -49,56 +47,57 @@ func exchange(srv *server, method string, header map[string]string, body string)
 	return w
 }
 
+// newSession returns the header for requests in a new session.
+func newSession(srv *server, capabilities string) map[string]string {
+	w := exchange(srv, "POST", nil, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":`+capabilities+`}}`)
+	return map[string]string{"Mcp-Session-Id": w.Header().Get("Mcp-Session-Id"), "MCP-Protocol-Version": revision}
+}
+
 // What else the comments promise of single requests.
 func TestAnswers(t *testing.T) {
 	srv := newServer()
-	call := func(method, name, params string, status int, want string) {
-		t.Helper()
-		header, body := newRequest(method, name, params)
-		if w := exchange(srv, "POST", header, body); w.Code != status || !strings.Contains(w.Body.String(), want) {
-			t.Errorf("%s %s: %d %s", method, params, w.Code, w.Body)
-		}
-	}
-	call("tools/list", "", "", 200, `"ttlMs":0`)
-	call("tools/call", "no", `"name":"no"`, 200, `"code":-32602`)
-	call("tools/call", "echo", `"name":"echo"`, 200, `"isError":true`)
-	call("tools/call", "echo", `"name":"echo","arguments":{"text":5}`, 200, `"isError":true`)
-	call("tools/call", "count", `"name":"count","arguments":{"n":1001}`, 200, `"isError":true`)
-	call("tools/call", "count", `"name":"echo"`, 400, `"code":-32020`)
-	for _, name := range []string{"=?base64?ZWNobw==!!?=", "=?base64?ZWNobw==", "=?base64?ZWNobx==?="} { // mostly echo
-		call("tools/call", name, `"name":"echo"`, 400, `"code":-32020`)
-	}
-	call("tools/call", "set-note", `"name":"set-note","arguments":{"name":"ä","text":"x"}`, 200, `note:///ä`)
-	call("resources/list", "", "", 200, `"uri":"note:///ä"`)
-	call("resources/read", "=?base64?bm90ZTovLy/DpA==?=", `"uri":"note:///ä"`, 200, `"text":"x"`)
-	call("resources/read", "ä", `"uri":"ä"`, 200, `"code":-32602`)
-	call("resources/read", "note:///b", `"uri":"note:///b"`, 200, `"code":-32602`)
-
-	header, body := newRequest("tools/list", "", "")
+	inSession := newSession(srv, "{}")
 	for _, row := range []struct {
-		method, field, value, body string
-		status                     int
-		want                       string
+		method string
+		header map[string]string
+		body   string
+		status int
+		want   string
 	}{
-		{"POST", "X", "", `not json`, 400, `"code":-32700`},
-		{"POST", "X", "", `[]`, 400, `"code":-32600`},
-		{"POST", "X", "", `{"jsonrpc":"2.0","id":null,"method":"tools/list"}`, 400, `"code":-32600`},
-		{"POST", "X", "", `{"jsonrpc":"2.0","id":1,"result":{}}`, 400, `"code":-32600`},
-		{"POST", "X", "", `{"jsonrpc":"2.0","method":"notifications/x"}`, 202, ``},
-		{"POST", "X", "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`, 400, `"supported":["2026-07-28"]`},
-		{"POST", "Mcp-Method", "tools/call", body, 400, `"code":-32020`},
-		{"POST", "MCP-Protocol-Version", "2025-11-25", body, 400, `"code":-32020`},
-		{"POST", "Origin", "https://example.com", body, 403, ``},
-		{"GET", "X", "", ``, 405, ``},
+		{"POST", inSession, `not json`, 400, `"code":-32700`},
+		{"POST", inSession, `[]`, 400, `"code":-32600`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":null,"method":"ping"}`, 400, `"code":-32600`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":{"a":1},"method":"ping"}`, 400, `"code":-32600`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"` + strings.Repeat("a", maxSize) + `"}}`, 400, `request body too large`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1}`, 202, ``},
+		{"POST", inSession, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}`, 202, ``},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":"a","method":"no/such"}`, 200, `"id":"a","error":{"code":-32601`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`, 200, `"id":9007199254740993,"result":{}`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, 200, `"name":"set-note"`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"no"}}`, 200, `"code":-32602`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}`, 200, `"isError":true`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":5}}}`, 200, `"isError":true`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"count","arguments":{"n":1001}}}`, 200, `"isError":true`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask"}}`, 200, `the client cannot ask`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"set-note","arguments":{"name":"n","text":"x"}}}`, 200, `note:///n`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"resources/list"}`, 200, `"uri":"note:///n"`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"note:///n"}}`, 200, `"text":"x"`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"resources/read"}`, 200, `"code":-32002`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"n"}}`, 200, `"code":-32002`},
+		{"POST", nil, `{"jsonrpc":"2.0","id":1,"method":"initialize"}`, 200, `"code":-32602`},
+		{"POST", nil, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, 400, `Mcp-Session-Id is missing`},
+		{"GET", map[string]string{"Mcp-Session-Id": "none"}, ``, 404, `Session not found`},
+		{"GET", map[string]string{"Mcp-Session-Id": inSession["Mcp-Session-Id"], "Last-Event-ID": "0/1x"}, ``, 400, `no such event`},
+		{"GET", map[string]string{"Mcp-Session-Id": inSession["Mcp-Session-Id"], "Last-Event-ID": "1/9"}, ``, 400, `no such event`},
+		{"GET", map[string]string{"Mcp-Session-Id": inSession["Mcp-Session-Id"], "Last-Event-ID": "-1/0"}, ``, 400, `no such event`},
+		{"GET", map[string]string{"Mcp-Session-Id": inSession["Mcp-Session-Id"], "Last-Event-ID": "0/-1"}, ``, 400, `no such event`},
+		{"GET", map[string]string{"Origin": "https://example.com"}, ``, 403, ``},
+		{"PUT", inSession, ``, 405, ``},
+		{"POST", map[string]string{"MCP-Protocol-Version": "2026-07-28"}, ``, 400, revision},
 	} {
-		changed := map[string]string{row.field: row.value}
-		for name, value := range header {
-			if changed[name] == "" {
-				changed[name] = value
-			}
-		}
-		if w := exchange(srv, row.method, changed, row.body); w.Code != row.status || !strings.Contains(w.Body.String(), row.want) {
-			t.Errorf("%s %s %s: %d %s", row.field, row.value, row.body, w.Code, w.Body)
+		w := exchange(srv, row.method, row.header, row.body)
+		if w.Code != row.status || !strings.Contains(w.Body.String(), row.want) {
+			t.Errorf("%s %s: %d %s", row.method, row.body, w.Code, w.Body)
 		}
 	}
 }
@@ -106,76 +105,152 @@ func TestAnswers(t *testing.T) {
 // A body that cannot be read gets 400.
 func TestBodies(t *testing.T) { lesson.CheckBodies(t, newServer(), maxSize) }
 
-// A client that reads too slowly loses its subscription, and is told so by the result. Nothing remains of it.
-func TestSlowSubscriber(t *testing.T) {
-	srv := newServer()
-	slow := &subscription{wanted{}, make(chan announcement, maxQueue)}
-	srv.subscriptions[slow] = true
-	for range maxQueue + 2 {
-		srv.announce(slow, "notifications/resources/list_changed", object{})
-	}
-	for range slow.queue { // until it is closed
-	}
-	if len(srv.subscriptions) != 0 {
-		t.Error("the subscription is still there")
-	}
-
-	synctest.Test(t, func(t *testing.T) {
-		header, body := newRequest("subscriptions/listen", "", `"notifications":{"resourcesListChanged":true}`)
-		ended := make(chan string)
-		go func() { ended <- exchange(srv, "POST", header, body).Body.String() }()
-		synctest.Wait()
-		srv.mu.Lock()
-		for s := range srv.subscriptions { // as announce does
-			delete(srv.subscriptions, s)
-			close(s.queue)
-		}
-		srv.mu.Unlock()
-		if got := <-ended; !strings.Contains(got, `"result":{"_meta":{"io.modelcontextprotocol/serverInfo"`) || strings.Count(got, `subscriptionId":1`) != 2 {
-			t.Error(got)
-		}
-	})
+// exchanges are requests that run at the same time, in a bubble of package synctest.
+type exchanges struct {
+	srv    *server
+	header map[string]string // of one session
 }
 
-// A client that closes the connection cancels its call, or ends its subscription. A subscription hears what it has asked for, and nothing else.
-func TestConnections(t *testing.T) {
+// begin gives the server a request. The response is sent to ended when it is complete; hangUp breaks the connection.
+func (x exchanges) begin(method, lastID, body string) (ended <-chan string, hangUp func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, method, "/mcp", strings.NewReader(body))
+	for name, value := range x.header {
+		r.Header.Set(name, value)
+	}
+	if lastID != "" {
+		r.Header.Set("Last-Event-ID", lastID)
+	}
+	done := make(chan string, 1)
+	go func() {
+		x.srv.ServeHTTP(w, r)
+		done <- w.Body.String()
+	}()
+	synctest.Wait()
+	return done, cancel
+}
+
+// callOf returns the request for a call with progress.
+func callOf(id, tool, arguments string) string {
+	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":` + arguments + `,"_meta":{"progressToken":"t"}}}`
+}
+
+func inBubble(t *testing.T, f func(t *testing.T, x exchanges)) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := newServer()
-		begin := func(method, name, params string) (ended <-chan string, hangUp func()) {
-			header, body := newRequest(method, name, params)
-			ctx, cancel := context.WithCancel(context.Background())
-			w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "POST", "/mcp", strings.NewReader(body))
-			for field, value := range header {
-				r.Header.Set(field, value)
-			}
-			done := make(chan string, 1)
-			go func() { srv.ServeHTTP(w, r); done <- w.Body.String() }()
-			synctest.Wait()
-			return done, cancel
+		x := exchanges{srv, newSession(srv, `{"elicitation":{}}`)}
+		f(t, x)
+		exchange(srv, "DELETE", x.header, "") // all goroutines end, or synctest complains
+	})
+}
+
+// A call that is cancelled has no answer, and its stream ends. So do all streams when the client ends the session. An id is free again after its call.
+func TestEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, x exchanges) {
+		asks, _ := x.begin("POST", "", callOf("1", "ask", "{}"))
+		if w := exchange(x.srv, "POST", x.header, `{"jsonrpc":"2.0","id":1,"method":"ping"}`); w.Code != 400 {
+			t.Errorf("%d for an id that is in use", w.Code)
 		}
-		counts, hangUp := begin("tools/call", "count", `"name":"count","arguments":{"n":1000}`)
-		hangUp()
-		if got := <-counts; strings.Contains(got, "counted") {
+		exchange(x.srv, "POST", x.header, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+		if got := <-asks; !strings.Contains(got, "elicitation/create") || strings.Contains(got, "result") {
 			t.Error(got)
 		}
-		hears, leave := begin("subscriptions/listen", "", `"notifications":{"resourcesListChanged":true}`)
-		watches, leaveToo := begin("subscriptions/listen", "", `"notifications":{"resourceSubscriptions":["note:///a"]}`)
-		for _, name := range []string{"a", "a", "b"} {
-			<-first(begin("tools/call", "set-note", `"name":"set-note","arguments":{"name":"`+name+`","text":"x"}`))
+		silent, _ := x.begin("POST", "", callOf("1", "count", `{"n":3}`))
+		exchange(x.srv, "POST", x.header, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+		if got := <-silent; got != "" { // no id, so the client does not come back
+			t.Error(got)
 		}
-		leave()
-		leaveToo()
-		if a, b := <-hears, <-watches; strings.Count(a, "list_changed") != 2 || strings.Contains(a, "updated") ||
-			strings.Count(b, `resources/updated`) != 2 || strings.Contains(b, "list_changed") {
-			t.Errorf("%s\n%s", a, b)
+		declined, _ := x.begin("POST", "", callOf("1", "ask", "{}"))
+		for range 3 { // the second and third answer are to nothing
+			exchange(x.srv, "POST", x.header, `{"jsonrpc":"2.0","id":2,"result":{"action":"decline"}}`)
 		}
-		if len(srv.subscriptions) != 0 {
-			t.Errorf("%d subscriptions are left", len(srv.subscriptions))
+		if got := <-declined; !strings.Contains(got, "has given no name") {
+			t.Error(got)
+		}
+		hears, _ := x.begin("GET", "", "")
+		counts, _ := x.begin("POST", "", callOf("1", "count", `{"n":5}`))
+		if w := exchange(x.srv, "DELETE", x.header, ""); w.Code != 200 {
+			t.Error(w.Code)
+		}
+		for _, ended := range []<-chan string{hears, counts} {
+			if got := <-ended; strings.Contains(got, "result") {
+				t.Error(got)
+			}
 		}
 	})
 }
 
-func first(ended <-chan string, _ func()) <-chan string { return ended }
+// A response that takes over a stream ends the one before it. No message is lost, and none comes on both.
+func TestTakeOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, x exchanges) {
+		first, _ := x.begin("POST", "", callOf("1", "count", `{"n":4}`))
+		time.Sleep(500 * time.Millisecond) // two steps
+		second, _ := x.begin("GET", "1/2", "")
+		if got := <-first; !strings.Contains(got, "id: 1/2") || strings.Contains(got, "id: 1/3") {
+			t.Error(got)
+		}
+		if got := <-second; strings.Contains(got, "id: 1/2") || strings.Count(got, "id: 1/") != 3 || strings.Count(got, `"result"`) != 1 {
+			t.Error(got)
+		}
+	})
+}
+
+// If a call says nothing for a second, its response becomes a stream, so that the client knows an id. After a cut the call continues.
+func TestLateAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, x exchanges) {
+		late, hangUp := x.begin("POST", "", strings.Replace(callOf("1", "count", `{"n":10}`), `,"_meta":{"progressToken":"t"}`, "", 1))
+		time.Sleep(1500 * time.Millisecond)
+		hangUp()
+		if got := <-late; got != "id: 1/0\ndata:\n\n" {
+			t.Errorf("%q", got)
+		}
+		rest, _ := x.begin("GET", "1/0", "")
+		if got := <-rest; !strings.HasPrefix(got, "id: 1/1\ndata: ") || !strings.Contains(got, "counted to 10") {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// All sessions are told of a new note, once. What comes while a GET is cut off is there for the next one, and what comes before the first is not.
+func TestAnnouncements(t *testing.T) {
+	inBubble(t, func(t *testing.T, x exchanges) {
+		y := exchanges{x.srv, newSession(x.srv, "{}")}
+		write := func(name string) {
+			exchange(x.srv, "POST", x.header, callOf("1", "set-note", `{"name":"`+name+`","text":"x"}`))
+			synctest.Wait()
+		}
+		write("before")
+		first, hangUp := x.begin("GET", "", "")
+		other, _ := y.begin("GET", "", "")
+		write("a")
+		write("a")
+		hangUp()
+		if got := <-first; strings.Count(got, "list_changed") != 1 || !strings.HasPrefix(got, "id: 0/1\ndata:\n\nid: 0/2\n") {
+			t.Errorf("%q", got)
+		}
+		write("b")
+		second, _ := x.begin("GET", "", "")
+		for _, session := range []exchanges{x, y} {
+			exchange(x.srv, "DELETE", session.header, "")
+		}
+		if got := <-second; !strings.HasPrefix(got, "id: 0/2\ndata:\n\nid: 0/3\n") {
+			t.Errorf("%q", got)
+		}
+		if got := <-other; strings.Count(got, "list_changed") != 2 {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// A tool that panics fails alone.
+func TestPanic(t *testing.T) {
+	defer func(all []tool) { tools = all }(tools)
+	tools = append(slices.Clone(tools), tool{Name: "panic", run: func(*call, json.RawMessage) (string, error) { panic("boom") }})
+	srv := newServer()
+	if w := exchange(srv, "POST", newSession(srv, "{}"), callOf("1", "panic", "{}")); !strings.Contains(w.Body.String(), `"id":1,"error":{"code":-32603`) {
+		t.Error(w.Body)
+	}
+}
 
 // A server with the tool of README.md, put where README.md says, has that tool, with its progress.
 func TestAnotherTool(t *testing.T) { lesson.AnotherTool(t) }
@@ -186,15 +261,15 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(source), "\n"); n > 420 {
+	if n := strings.Count(string(source), "\n"); n > 580 {
 		t.Errorf("main.go has %d lines", n)
 	}
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range slices.Values(missing) {
-		if !strings.Contains(string(readme), "`"+name+"`") {
+	for _, name := range missing {
+		if !slices.Contains(regexp.MustCompile("`[^`\n]+`").FindAllString(string(readme), -1), "`"+name+"`") {
 			t.Errorf("README.md does not name %s", name)
 		}
 	}
