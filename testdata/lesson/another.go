@@ -17,23 +17,58 @@ import (
 	"time"
 )
 
-// AnotherTool copies main.go and tools.go of the current folder into a module of their own, as "Another tool" in README.md
-// says, adds the tool that README.md shows there, and calls it with the command that README.md shows.
+// AnotherTool adds the tool that README.md of the current folder shows under "Another tool" to a copy of the server over HTTP, and
+// calls it with the command that README.md shows.
 func AnotherTool(t *testing.T) {
+	server, readme := withAnotherTool(t, "echo", "setNote")
+	command := regexp.MustCompile("(?s)`go run \\./testdata/fifth\\s+http://127.0.0.1:8080/mcp (\\S+)\\s+'([^']+)'`").FindStringSubmatch(readme)
+	if command == nil {
+		t.Fatal("README.md shows no command")
+	}
+	got := goCommand(t, ".", "run", "../fifth", "http://"+Serve(t, server)+"/mcp", command[1], command[2])
+	if want := "1 of 2\n2 of 2\nha ha\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for line := range strings.Lines(strings.TrimSpace(got)) {
+		if line = strings.TrimSpace(line); !strings.Contains(readme, "`"+line+"`") {
+			t.Errorf("README.md does not say that the command prints %s", line)
+		}
+	}
+}
+
+// AnotherToolOnStdio does the same for a server on stdio. There README.md shows a command of the shell, and below it what it prints.
+func AnotherToolOnStdio(t *testing.T) {
+	server, readme := withAnotherTool(t, "weather", "ask")
+	shown := regexp.MustCompile(`(?m)^    \$ (printf .*)\n((?:    .*\n)+)`).FindStringSubmatch(readme)
+	if shown == nil {
+		t.Fatal("README.md shows no command")
+	}
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip(err)
+	}
+	got, err := exec.Command(bash, "-c", strings.Replace(shown[1], "go run .", server, 1)).Output()
+	if want := strings.ReplaceAll(shown[2], "    ", ""); err != nil || string(got) != want || !strings.Contains(want, "ha ha") {
+		t.Errorf("%v: got\n%s\nwant\n%s", err, got, want)
+	}
+}
+
+// withAnotherTool copies main.go and tools.go of the current folder into a module of their own, as "Another tool" in README.md says. It
+// adds the tool that README.md shows there above a function, and below the last line of the table of tools. It returns the program.
+func withAnotherTool(t *testing.T, function, last string) (server, readme string) {
 	if testing.Short() {
 		t.Skip("starts the go command")
 	}
-	readme := readFile(t, "README.md")
+	readme = readFile(t, "README.md")
 	block := regexp.MustCompile("(?s)```go\n(.*?)```").FindStringSubmatch(readme)
-	command := regexp.MustCompile("(?s)`go run \\./testdata/fifth\\s+http://127.0.0.1:8080/mcp (\\S+)\\s+'([^']+)'`").FindStringSubmatch(readme)
-	if block == nil || command == nil {
-		t.Fatal("README.md shows no tool, or no command")
+	if block == nil {
+		t.Fatal("README.md shows no tool")
 	}
 	mine := t.TempDir()
 	tools := readFile(t, "tools.go")
 	for place, text := range map[string]string{
-		"\nfunc echo(":     "\n" + block[1] + "\nfunc echo(",
-		", setNote},\n}\n": ", setNote},\n\trepeatTool,\n}\n",
+		"\nfunc " + function + "(": "\n" + block[1] + "\nfunc " + function + "(",
+		", " + last + "},\n}\n":    ", " + last + "},\n\trepeatTool,\n}\n",
 	} {
 		if strings.Count(tools, place) != 1 {
 			t.Errorf("tools.go has %d of %q", strings.Count(tools, place), place)
@@ -47,16 +82,7 @@ func AnotherTool(t *testing.T) {
 	}
 	goCommand(t, mine, "vet", ".")
 	goCommand(t, mine, "build", "-o", "server", ".")
-	address := Serve(t, filepath.Join(mine, "server"))
-	got := goCommand(t, ".", "run", "../fifth", "http://"+address+"/mcp", command[1], command[2])
-	if want := "1 of 2\n2 of 2\nha ha\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	for line := range strings.Lines(strings.TrimSpace(got)) {
-		if line = strings.TrimSpace(line); !strings.Contains(readme, "`"+line+"`") {
-			t.Errorf("README.md does not say that the command prints %s", line)
-		}
-	}
+	return filepath.Join(mine, "server"), readme
 }
 
 func readFile(t *testing.T, name string) string {

@@ -371,7 +371,7 @@ func TestReadme(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	for document, atLeast := range map[string]int{"README.md": 1, "testdata/by-hand.md": 5, "testdata/first/README.md": 5, "testdata/third/README.md": 7, "testdata/fourth/README.md": 4, "testdata/fifth/README.md": 7} {
+	for document, atLeast := range map[string]int{"README.md": 1, "testdata/by-hand.md": 5, "testdata/first/README.md": 5, "testdata/second/README.md": 4, "testdata/third/README.md": 7, "testdata/fourth/README.md": 4, "testdata/fifth/README.md": 7} {
 		t.Run(document, func(t *testing.T) {
 			steps := stepsOf(t, document)
 			if len(steps) < atLeast {
@@ -412,7 +412,7 @@ func stepsOf(t *testing.T, document string) (steps []step) {
 func follow(t *testing.T, steps []step, isLast bool) (ok bool) {
 	const mark = "\nend of step\n"
 	servers := t.TempDir()
-	goCommand(t, ".", runtime.GOOS, "build", "-o", servers, ".", "./testdata/first", "./testdata/third", "./testdata/fourth", "./testdata/fifth")
+	goCommand(t, ".", runtime.GOOS, "build", "-o", servers, ".", "./testdata/first", "./testdata/second", "./testdata/third", "./testdata/fourth", "./testdata/fifth")
 	addresses := strings.NewReplacer("127.0.0.1:8080", freeAddress(t), "127.0.0.1:8081", freeAddress(t))
 	programs := strings.NewReplacer("go run ./testdata/", servers+"/", "go run . -trace -http", servers+"/mcpwire -trace -http")
 	script := "trap 'kill $(jobs -p) 2>/dev/null' EXIT\n"
