@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -279,6 +280,25 @@ func TestCancelQuestion(t *testing.T) {
 		c.send(cancellationOf("2"))
 		c.want(`"method":"notifications/cancelled"`, `{"requestId":1}`)
 		c.send(`{"jsonrpc":"2.0","id":1,"result":{"action":"accept","content":{"name":"Ada"}}}`)
+	})
+}
+
+// Nothing remains in the tables of what has ended, in whatever way.
+func TestTables(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{encoder: json.NewEncoder(io.Discard), serving: map[string]*exchange{}, calls: map[string]chan message{}}
+		for _, line := range []string{
+			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{"elicitation":{}}}}`,
+			callOf("2", "ask", "{}"), callOf("3", "ask", "{}"), callOf("4", "count", slow), callOf("5", "get-weather", `{"city":"Oslo"}`),
+			`{"jsonrpc":"2.0","id":1,"result":{"action":"decline"}}`, cancellationOf("2"), cancellationOf("3"), cancellationOf("4"),
+		} {
+			p.dispatch(t.Context(), []byte(line))
+			synctest.Wait()
+		}
+		p.working.Wait()
+		if len(p.serving)+len(p.calls) != 0 {
+			t.Errorf("serving: %v, calls: %v", p.serving, p.calls)
+		}
 	})
 }
 
