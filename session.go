@@ -246,7 +246,7 @@ type ResultMeta struct {
 // "Which era a message belongs to", after the handlers:
 //
 //	Peer.dispatch ─► beginPayload ─► beginRequest ─► Server.Handle ┬ handleModern ┐
-//	                                                               └ handleLegacy ┴► run ─► a handler
+//	                                                               └ handleLegacy ┴► a handler
 
 // Server is the Handler that knows the lifecycle of both eras. It serves any number of Conns at
 // once. It answers initialize, ping and server/discover itself. AddTool, AddResource,
@@ -336,27 +336,22 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 			return nil, err
 		}
 	}
-	result, err := s.run(ctx, x, h)
+	result, err := h(ctx, x)
+	if questions, asks := result.(asker); asks && err == nil { // an InputRequired
+		result, err = questions.result(s, x) // the client asks its user, and sends the request again
+	}
 	if err != nil {
-		return nil, err
+		// permitted replaces a code that a handler must not send: -32002, for a resource that is
+		// not found, becomes -32602 in 2026-07-28, for example.
+		return nil, permitted(x.Revision(), err)
 	}
 	return s.complete(x, result)
 }
 
-// run runs a handler. If the handler returns an asker, such as an InputRequired, run asks the
-// client. If it returns an error, permitted replaces a code that a handler must not send:
-// -32002, for a resource that is not found, becomes -32602 in 2026-07-28, for example.
-func (s *Server) run(ctx context.Context, x *Exchange, h HandlerFunc) (any, error) {
-	result, err := h(ctx, x)
-	if question, asks := result.(asker); asks && err == nil { // see InputRequired
-		return question.ask(ctx, s, x, h)
-	}
-	return result, permitted(x.Revision(), err)
-}
-
 // ---- The legacy era: initialize, and what it allows ----
 
-// handleLegacy serves each request that declares no modern version.
+// handleLegacy serves each request that declares no modern version. A handler runs again as
+// long as it has questions to the user.
 func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	method := x.Request.Method
 	switch {
@@ -375,11 +370,19 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	if h == nil {
 		return nil, MethodNotFound(method)
 	}
-	result, err := s.run(ctx, x, h)
-	if codeOf(err) == CodeMissingCapability { // of Exchange.Require: the legacy era does not know that code
-		return askFailed(ctx, x, err) // for tools/call a result with isError, otherwise CodeInternalError
+	for round := 0; ; round++ {
+		result, err := h(ctx, x)
+		questions, asks := result.(asker) // an InputRequired
+		switch {
+		case codeOf(err) == CodeMissingCapability: // of Exchange.Require: the legacy era does not know that code
+			return askFailed(ctx, x, err) // for tools/call a result with isError, otherwise CodeInternalError
+		case err != nil || !asks:
+			return result, permitted(x.Revision(), err)
+		}
+		if err := questions.askLegacy(ctx, x, round); err != nil { // such as: too many rounds
+			return askFailed(ctx, x, err)
+		}
 	}
-	return result, err
 }
 
 // initialize agrees on a version. 2025-11-25 basic/lifecycle#version-negotiation: "If the
@@ -446,7 +449,7 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	// was given.
 	result, err := tool.use.call(ctx, x, p.Arguments)
 	if err == nil {
-		return toolResult(x, result) // a string becomes a text content; an InputRequired stays as it is, for run
+		return toolResult(x, result) // a string becomes a text content; an InputRequired stays as it is
 	}
 	_, isFault := errors.AsType[*Error](err)
 	if isFault || ctx.Err() != nil { // after a cancellation, nobody reads a result
@@ -512,7 +515,6 @@ type mcpFacts struct {
 	meta       Meta
 	revision   Revision                   // in force for the request; the zero Revision: none yet
 	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
-	rounds     int                        // how often a legacy client was asked
 	inputState string                     // what Exchange.State returns: the State of the last InputRequired
 	noLogs     bool                       // the Server has not declared logging
 	progressed bool                       // progress was sent; only Exchange.rises uses this and the next field
@@ -599,10 +601,14 @@ func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 //	  the handler runs again, with the answers          the handler runs again, with the answers
 //	< the result of id 2                              < the result of id 3
 
-// asker is a result of a handler that has to ask first: an InputRequired.
+// asker is a result of a handler that has to ask first: an InputRequired. It is an interface, so
+// that a program that asks nothing does not carry the code.
 type asker interface {
-	// ask asks the client, and returns the result of the request. again is the handler.
-	ask(ctx context.Context, s *Server, x *Exchange, again HandlerFunc) (any, error)
+	// result returns what a modern client gets: the questions.
+	result(s *Server, x *Exchange) (any, error)
+	// askLegacy sends the questions to a legacy client, and stores the answers. round is 0 for
+	// the first questions of a call.
+	askLegacy(ctx context.Context, x *Exchange, round int) error
 }
 
 // InputRequired is a result that a handler of tools/call, prompts/get or resources/read may
@@ -642,19 +648,6 @@ type InputRequired struct {
 	// State comes back with the answers. A modern client sends it back: it can neither read nor
 	// change it, but it can send it twice.
 	State string
-}
-
-// ask sends the questions: in the modern era as the result, in the legacy era as requests,
-// after which the handler runs again.
-func (need InputRequired) ask(ctx context.Context, s *Server, x *Exchange, again HandlerFunc) (any, error) {
-	if x.Revision().Modern {
-		return need.result(s, x)
-	}
-	x.facts().rounds++
-	if err := need.askLegacy(ctx, x); err != nil { // such as: too many rounds
-		return askFailed(ctx, x, err)
-	}
-	return s.run(ctx, x, again)
 }
 
 // ---- What a Server says of itself, and what it refuses ----
@@ -2180,8 +2173,8 @@ func (need InputRequired) check(x *Exchange) error {
 
 // askLegacy sends the questions to a legacy client as requests, one after the other, in the
 // order of their keys, and stores the answers.
-func (need InputRequired) askLegacy(ctx context.Context, x *Exchange) error {
-	if x.facts().rounds > maxRounds {
+func (need InputRequired) askLegacy(ctx context.Context, x *Exchange, round int) error {
+	if round >= maxRounds {
 		return errors.New("too many questions")
 	}
 	if err := need.check(x); err != nil {
