@@ -2937,7 +2937,7 @@ func TestReplacedCallsAreNotCancelled(t *testing.T) {
 		return nil
 	}
 	p := newPeer(t.Context(), send, new(mcpProtocol), nil)
-	p.setHandshake(revision("2025-11-25"), Meta{})
+	p.note(func(h *handshake) { h.revision = revision("2025-11-25") })
 	h := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
 		if x.Request.Method == "notifies" {
 			return nil, x.Notify(ctx, "slow", nil)

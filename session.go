@@ -499,15 +499,20 @@ func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64,
 //	in a POST of a session        the Peer of the Session            the same
 //	in a POST without a session   a Peer that dispatches this POST   nil
 
-// mcpProtocol is the protocol of a Peer that speaks MCP. It remembers what both ends have
-// agreed on, by initialize or, at a client, by server/discover. The Peer calls beginPayload for
-// each payload that comes in, and then beginRequest for each request, before the Handler gets
-// it.
+// mcpProtocol is the protocol of a Peer that speaks MCP. It remembers the handshake. The Peer
+// calls beginPayload for each payload that comes in, and then beginRequest for each request,
+// before the Handler gets it.
 type mcpProtocol struct {
-	mu       sync.Mutex // guards the fields below
-	revision Revision   // the zero Revision: nothing was agreed on yet
-	meta     Meta
-	ready    bool // the client has sent notifications/initialized
+	mu     sync.Mutex // guards agreed: Peer.handshake reads it, and Peer.note changes it
+	agreed handshake
+}
+
+// handshake is what both ends have agreed on, by initialize or, at a client, by
+// server/discover. The messages after that do not repeat it.
+type handshake struct {
+	revision Revision // the zero Revision: nothing was agreed on yet
+	meta     Meta     // at a server: what the client has said in initialize and logging/setLevel
+	ready    bool     // the client has sent notifications/initialized
 }
 
 // mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows.
@@ -536,11 +541,11 @@ func (x *Exchange) facts() *mcpFacts {
 // would be lost.
 func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, refused string) {
 	facts := base.facts()
-	agreed, meta := m.get()
-	if agreed.Version != "" { // otherwise keep the revision that HTTP may have read from the header
-		facts.revision = agreed
+	agreed := base.owner.handshake()
+	if agreed.revision.Version != "" { // otherwise keep the revision that HTTP may have read from the header
+		facts.revision = agreed.revision
 	}
-	facts.meta = meta
+	facts.meta = agreed.meta
 	if !facts.revision.ServerRequests {
 		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC requests to
 		// stdout."
@@ -947,7 +952,7 @@ func permitted(rev Revision, err error) error {
 // the Server forgets the first client. Only modern requests continue: they do not depend on a
 // handshake.
 func (s *Server) startLegacy(peer *Peer, rev Revision, said InitializeParams) {
-	if before, _ := peer.remembered(); before.Version != "" {
+	if peer.handshake().revision.Version != "" {
 		peer.replace(func(x *Exchange) bool { return x.Peer == nil || x.Request.Method == "initialize" }, errReplaced)
 		if s.changes != nil {
 			s.changes.leave(peer)
@@ -956,13 +961,14 @@ func (s *Server) startLegacy(peer *Peer, rev Revision, said InitializeParams) {
 	client := said.ClientInfo
 	client.Icons = nil
 	// The capabilities are a copy, because the original would keep the whole request in memory.
-	peer.setHandshake(rev, Meta{ProtocolVersion: rev.Version, ClientInfo: &client, ClientCapabilities: bytes.Clone(said.Capabilities)})
+	meta := Meta{ProtocolVersion: rev.Version, ClientInfo: &client, ClientCapabilities: bytes.Clone(said.Capabilities)}
+	peer.note(func(h *handshake) { *h = handshake{revision: rev, meta: meta} })
 }
 
 // noteReady notes that a legacy client has sent notifications/initialized.
 func (s *Server) noteReady(peer *Peer) {
-	peer.mcp().setReady()
-	if rev, _ := peer.remembered(); s.changes != nil && rev.Version != "" {
+	peer.note(func(h *handshake) { h.ready = true })
+	if s.changes != nil && peer.handshake().revision.Version != "" {
 		s.changes.join(peer)
 	}
 }
@@ -1135,7 +1141,7 @@ func setLevel(_ context.Context, x *Exchange) (any, error) {
 	if !slices.Contains(logLevels, p.Level) {
 		return nil, unknownName("log level", p.Level)
 	}
-	x.Peer.mcp().setLogLevel(p.Level)
+	x.Peer.note(func(h *handshake) { h.meta.LogLevel = &p.Level })
 	return nil, nil
 }
 
@@ -2181,7 +2187,7 @@ func (need InputRequired) askLegacy(ctx context.Context, x *Exchange, round int)
 		return err
 	}
 	// 2025-11-25 basic/lifecycle: no requests "before receiving the initialized notification"
-	if x.Peer != nil && !x.Peer.mcp().isReady() {
+	if x.Peer != nil && !x.Peer.handshake().ready {
 		return errors.New("the client has not sent notifications/initialized")
 	}
 	ctx, cancel := context.WithTimeout(ctx, stateLife)
@@ -3128,7 +3134,7 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 	ctx, stop := context.WithTimeout(ctx, cmp.Or(c.ProbeTimeout, 5*time.Second))
 	defer stop()
 	// As long as the server counts as modern it may not ask us anything.
-	conn.peer.setHandshake(revision(version), Meta{})
+	conn.peer.note(func(h *handshake) { h.revision = revision(version) })
 	conn.ownMeta = c.ownMeta(revision(version))
 	var raw json.RawMessage
 	var result DiscoverResult
@@ -3162,7 +3168,7 @@ func (c *Client) discover(ctx context.Context, conn *connection, version string)
 	case code != CodeHeaderMismatch && !errors.Is(err, errSaysNothing):
 		next = firstLegacy(versionsOrAll(c.Versions))
 	}
-	conn.peer.setHandshake(Revision{}, Meta{})
+	conn.peer.note(func(h *handshake) { h.revision = Revision{} })
 	if err != nil {
 		err = fmt.Errorf("server/discover: %w", err)
 	}
@@ -3186,7 +3192,7 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 		if revision(result.ProtocolVersion).Modern || !slices.Contains(versions, result.ProtocolVersion) {
 			return "", fmt.Errorf("initialize: %w: the server wants %.200q", errNoVersion, result.ProtocolVersion)
 		}
-		conn.peer.setHandshake(revision(result.ProtocolVersion), Meta{})
+		conn.peer.note(func(h *handshake) { h.revision = revision(result.ProtocolVersion) })
 		err = conn.peer.Notify(ctx, "notifications/initialized", nil)
 		if err == nil {
 			c.agree(conn, result.ProtocolVersion, ServerInfo{Info: result.ServerInfo, Capabilities: result.Capabilities, Instructions: result.Instructions})
@@ -3213,7 +3219,7 @@ func (c *Client) agree(conn *connection, version string, server ServerInfo) {
 	server.Version = version
 	conn.server, conn.revision = server, revision(version)
 	conn.ownMeta = c.ownMeta(conn.revision)
-	conn.peer.setHandshake(conn.revision, Meta{})
+	conn.peer.note(func(h *handshake) { h.revision = conn.revision })
 }
 
 // firstCommon returns the first of our versions that is among the server's; "": none is.
@@ -3827,46 +3833,20 @@ func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
 	return openConn(ctx, c, h, new(mcpProtocol), log)
 }
 
-// mcp returns what MCP remembers of the peer.
-func (p *Peer) mcp() *mcpProtocol { return p.protocol.(*mcpProtocol) }
-
-// setHandshake stores what a legacy request does not say: the version that was agreed on, and
-// the rest of a Meta.
-func (p *Peer) setHandshake(rev Revision, meta Meta) {
-	m := p.mcp()
+// handshake returns what both ends have agreed on.
+func (p *Peer) handshake() handshake {
+	m := p.protocol.(*mcpProtocol)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.revision, m.meta, m.ready = rev, meta, false
+	return m.agreed
 }
 
-// remembered returns what setHandshake has stored. The zero Revision means that nothing is
-// remembered yet.
-func (p *Peer) remembered() (Revision, Meta) { return p.mcp().get() }
-
-func (m *mcpProtocol) get() (Revision, Meta) {
+// note changes what is remembered of the handshake.
+func (p *Peer) note(change func(*handshake)) {
+	m := p.protocol.(*mcpProtocol)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.revision, m.meta
-}
-
-// setLogLevel changes the level that is remembered.
-func (m *mcpProtocol) setLogLevel(level string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.meta.LogLevel = &level
-}
-
-// setReady notes that the client has sent notifications/initialized.
-func (m *mcpProtocol) setReady() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.ready = true
-}
-
-func (m *mcpProtocol) isReady() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.ready
+	change(&m.agreed)
 }
 
 // whenEnded sets the function that runs when the conversation ends. It returns false if the
@@ -3981,11 +3961,10 @@ func (m *mcpProtocol) cancel(x *Exchange) {
 		return
 	}
 	cancelled := x.owner.cancelServed(id, func(x *Exchange) bool { return x.Request.Method != "initialize" })
-	rev, _ := m.get()
 	switch {
 	case cancelled != nil:
 		x.owner.log.Debug("cancelled", "method", brief(cancelled.Request.Method), "id", brief(id.String()), "reason", brief(p.Reason))
-	case x.owner.weAreClient && rev.Modern:
+	case x.owner.weAreClient && x.Revision().Modern:
 		// 2026-07-28 basic/patterns/cancellation: that of a server "MUST reference a
 		// subscriptions/listen request, to terminate that subscription stream"
 		if call := x.owner.calling(id); call != nil && call.Method == "subscriptions/listen" {

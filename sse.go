@@ -970,7 +970,7 @@ func (h *service) enter(group *sync.WaitGroup) bool {
 func (h *service) newStream(s *Session) *Stream {
 	stream := &Stream{session: s, keepAlive: h.keepAlive, buffer: eventBuffer{eventBytes: eventBytes{usedByAll: &h.used, keptByAll: &h.kept}}}
 	if s != nil {
-		rev, _ := s.remembered()
+		rev := s.handshake().revision
 		stream.beginsWithID = rev.Prime
 		if rev.Resume {
 			stream.buffer.keep = s.table.Keep
