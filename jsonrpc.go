@@ -252,7 +252,6 @@ type Exchange struct {
 	owner        *Peer                                     // the Peer that has taken the request in; nil only in an Exchange that a test has made
 	state        *served                                   // of a request: its record in Peer.serving; nil for a notification
 	exclusive    bool                                      // nothing more is read before this request is answered; beginRequest sets it
-	cannotCall   bool                                      // Call returns ErrNoServerRequests, even if there is a Peer
 	send         sender                                    // sends what belongs to the request
 	protocolData any                                       // what the protocol keeps with the exchange
 	used         *reservation                              // counts the bytes of the payload, and of what its requests need; nil: nothing does
@@ -482,8 +481,7 @@ type Peer struct {
 // the values of ctx.
 func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *responder {
 	base.owner, base.used = p, in.used
-	// beginPayload may also fill in base. asArray: the responses form one array. refused: why
-	// the payload is not taken; "": it is.
+	// asArray: the responses form one array. refused: why the payload is not taken; "": it is.
 	asArray, refused := p.protocol.beginPayload(in, &base)
 	if refused != "" { // one error answers the whole payload
 		asArray = false
@@ -1169,11 +1167,12 @@ func notify(ctx context.Context, send sender, method string, params any) error {
 // notification or of initialize it returns an error, because nothing is read before that
 // handler returns. Call does not check whether the peer knows the method.
 //
-// In MCP, Call works in the legacy era alone. To ask the user in both eras, a handler returns
-// an InputRequired instead.
+// In MCP, Call works in the legacy era alone, and a Handler must not call before the client has
+// sent notifications/initialized. To ask the user in both eras, a handler returns an
+// InputRequired instead. The Server sees to the rest.
 func (x *Exchange) Call(ctx context.Context, method string, params, result any) error {
 	switch {
-	case x.Peer == nil || x.cannotCall:
+	case x.Peer == nil:
 		return ErrNoServerRequests
 	case x.state == nil || x.exclusive:
 		return errNothingIsRead
@@ -1566,10 +1565,10 @@ func closedBecause(err error) error {
 // protocol is what a Peer asks the protocol on top of JSON-RPC. Each Peer has a protocol of its
 // own, which may keep what it learns about the peer. Several goroutines call its methods.
 type protocol interface {
-	// beginPayload is called for each payload before its messages are taken in. It may fill in
-	// base: the Exchange of each message is a copy of base. If asArray is true, the responses
-	// form one array. If refused is not empty, the whole payload is answered with one error,
-	// and refused is the reason.
+	// beginPayload is called for each payload before its messages are taken in. The Exchange of
+	// each message is a copy of base. If asArray is true, the responses form one array. If
+	// refused is not empty, the whole payload is answered with one error, and refused is the
+	// reason.
 	beginPayload(in Payload, base *Exchange) (asArray bool, refused string)
 	// beginRequest is called for each request before it is served, and may fill in its
 	// Exchange. If it returns an error, that is the response. After errIgnored there is none.

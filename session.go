@@ -102,7 +102,7 @@ type Revision struct {
 	Version          string
 	Modern           bool // each request declares version and capabilities in _meta: the modern era
 	Batches          bool // several messages may travel in one JSON array
-	ServerRequests   bool // a server may send requests; otherwise it answers input_required
+	ServerRequests   bool // a server may ask by requests; otherwise it answers input_required
 	Completions      bool // a server may declare the capability completions
 	Annotations      bool // a tool may say whether it changes anything
 	ProgressMessages bool // progress may have a message for users
@@ -536,38 +536,36 @@ func (x *Exchange) facts() *mcpFacts {
 	return x.protocolData.(*mcpFacts)
 }
 
-// beginPayload fills in the revision and the Meta that are remembered. On a server, refuseBatch
-// refuses batches where there are none. A client takes any array: otherwise a response in it
-// would be lost.
-func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, refused string) {
-	facts := base.facts()
-	agreed := base.owner.handshake()
+// newFacts gives a message mcpFacts of its own: a copy of what HTTP has put into base for all
+// messages of the payload, with what the handshake says.
+func (x *Exchange) newFacts() *mcpFacts {
+	own := *x.facts()
+	agreed := x.owner.handshake()
 	if agreed.revision.Version != "" { // otherwise keep the revision that HTTP may have read from the header
-		facts.revision = agreed.revision
+		own.revision = agreed.revision
 	}
-	facts.meta = agreed.meta
-	if !facts.revision.ServerRequests {
-		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC requests to
-		// stdout."
-		base.cannotCall = true
-	}
+	own.meta = agreed.meta
+	x.protocolData = &own
+	return &own
+}
+
+// beginPayload decides about batches. On a server, refuseBatch refuses them where there are
+// none. A client takes any array: otherwise a response in it would be lost.
+func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, refused string) {
 	if !in.Batch {
 		return false, ""
 	}
+	rev := base.newFacts().revision
 	if !base.owner.weAreClient {
-		refused = refuseBatch(in, facts.revision)
+		refused = refuseBatch(in, rev)
 	}
-	return facts.revision.Batches, refused
+	return rev.Batches, refused
 }
 
 // beginRequest decides which era a request belongs to, and fills in what it says about its
 // sender.
 func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
-	facts := x.facts()
-	if in.Batch { // each request of a batch gets a copy of what beginPayload has filled in
-		own := *facts
-		facts, x.protocolData = &own, &own
-	}
+	facts := x.newFacts()
 	meta, err := x.Request.Meta() // reads _meta
 	rev := revision(meta.ProtocolVersion)
 	// Legacy clients seldom declare a version in _meta: an unknown one there means a newer client.
@@ -583,7 +581,9 @@ func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in " + meta.ProtocolVersion}
 	case modern:
 		facts.revision, facts.meta = rev, meta
-		x.Peer = nil // a modern client is never sent requests, even if it has initialized on this Conn before
+		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC requests to
+		// stdout", even if the client has initialized on this Conn before.
+		x.Peer = nil
 	default:
 		facts.meta.ProgressToken = meta.ProgressToken
 		// Keep a legacy version in _meta, so that Handle can refuse it before initialize.
@@ -2180,8 +2180,11 @@ func (need InputRequired) check(x *Exchange) error {
 // askLegacy sends the questions to a legacy client as requests, one after the other, in the
 // order of their keys, and stores the answers.
 func (need InputRequired) askLegacy(ctx context.Context, x *Exchange, round int) error {
-	if round >= maxRounds {
+	switch {
+	case round >= maxRounds:
 		return errors.New("too many questions")
+	case !x.Revision().ServerRequests:
+		return ErrNoServerRequests
 	}
 	if err := need.check(x); err != nil {
 		return err
@@ -3913,8 +3916,7 @@ func (p Payload) hasRequest(method string) bool {
 
 // takeNotification handles cancellations, and drops progress that no call waits for.
 func (m *mcpProtocol) takeNotification(x *Exchange) (handled bool) {
-	own := *x.facts() // the messages of a batch share the mcpFacts that beginPayload has filled in
-	x.protocolData = &own
+	x.newFacts()
 	switch x.Request.Method {
 	case "notifications/cancelled":
 		m.cancel(x)
