@@ -3069,7 +3069,7 @@ func (c *Client) negotiate(ctx context.Context, dialer int, modern bool) (*conne
 		} else {
 			next, failed = c.initialize(ctx, conn, version, probed)
 		}
-		if conn.revision.Version != "" {
+		if next == "" && failed == nil {
 			return conn, nil
 		}
 		err = withEarlier(failed, err)
@@ -3132,7 +3132,7 @@ func (c *Client) takeReport(conn *connection, err error) {
 func isGone(err error) bool { return errors.Is(err, ErrClosed) || errors.Is(err, ErrNotSent) }
 
 // discover asks a server what it speaks. version is the one in which it asks. It returns the
-// version to try next, as negotiate's table says; "": it has connected, or failed.
+// version to try next, as negotiate's table says. "" without an error: it has connected.
 func (c *Client) discover(ctx context.Context, conn *connection, version string) (next string, err error) {
 	ctx, stop := context.WithTimeout(ctx, cmp.Or(c.ProbeTimeout, 5*time.Second))
 	defer stop()
@@ -3195,10 +3195,9 @@ func (c *Client) initialize(ctx context.Context, conn *connection, version strin
 		if revision(result.ProtocolVersion).Modern || !slices.Contains(versions, result.ProtocolVersion) {
 			return "", fmt.Errorf("initialize: %w: the server wants %.200q", errNoVersion, result.ProtocolVersion)
 		}
-		conn.peer.note(func(h *handshake) { h.revision = revision(result.ProtocolVersion) })
+		c.agree(conn, result.ProtocolVersion, ServerInfo{Info: result.ServerInfo, Capabilities: result.Capabilities, Instructions: result.Instructions})
 		err = conn.peer.Notify(ctx, "notifications/initialized", nil)
 		if err == nil {
-			c.agree(conn, result.ProtocolVersion, ServerInfo{Info: result.ServerInfo, Capabilities: result.Capabilities, Instructions: result.Instructions})
 			return "", nil
 		}
 		err = fmt.Errorf("notifications/initialized: %w", err)
