@@ -2731,9 +2731,7 @@ type connection struct {
 	turn    chan struct{}  // has room for one: who may use watched
 	watched map[string]int // how many calls of Listen watch each resource, in the legacy era
 
-	// The Client's mutex guards the fields below.
-	calls   int  // that use the connection
-	retired bool // no more calls are to use it
+	calls sync.WaitGroup // those that use the connection; they are added while mu is held, and not after retire
 }
 
 // ServerInfo is what a server says about itself.
@@ -2811,7 +2809,12 @@ func (c *Client) withConnection(ctx context.Context, call func(*connection) erro
 		}
 		err = call(conn)
 		notRead, outdated := conn.classify(err)
-		c.release(conn, notRead || outdated)
+		conn.calls.Done()
+		if notRead || outdated {
+			c.mu.Lock()
+			c.retire(conn, ErrSessionEnded)
+			c.mu.Unlock()
+		}
 		if !notRead || unread != nil || ctx.Err() != nil {
 			return err
 		}
@@ -2845,7 +2848,7 @@ func codeOf(err error) int {
 	return 0
 }
 
-// acquire returns the connection, for one call. After the call, release it. A server that ends
+// acquire returns the connection, for one call, which then calls calls.Done. A server that ends
 // after each handshake is started maxTries times at most.
 func (c *Client) acquire(ctx context.Context) (*connection, error) {
 	for try := 0; ; try++ {
@@ -2881,7 +2884,7 @@ func (c *Client) connectionOrAttempt(mayTry bool) (*connection, *attempt, error)
 		c.retire(c.current, ErrSessionEnded)
 	}
 	if c.current != nil {
-		c.current.calls++
+		c.current.calls.Add(1)
 		return c.current, nil, nil
 	}
 	if !mayTry {
@@ -2930,42 +2933,19 @@ func (c *Client) connect(a *attempt) {
 	}
 }
 
-// release ends the use of a connection by one call. If retire is true, new calls get another
-// connection.
-func (c *Client) release(conn *connection, retire bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	conn.calls--
-	if conn.retired && conn.calls == 0 {
-		c.hangUp(conn)
-	}
-	if retire {
-		c.retire(conn, ErrSessionEnded)
-	}
-}
-
 // retire takes a connection out of use: new calls get another one. It is closed when the calls
-// that use it are done. why is what Listen returns in the legacy era. The caller holds mu.
+// that use it are done. Close does not wait for that: a call may last as long as a handler of
+// its questions. why is what Listen returns in the legacy era. The caller holds mu.
 func (c *Client) retire(conn *connection, why error) {
-	if c.current == conn {
-		c.current = nil
-	}
-	if conn.retired {
+	if c.current != conn {
 		return
 	}
-	conn.retired = true
+	c.current = nil
 	conn.endChanges(why)
-	if conn.calls == 0 {
-		c.hangUp(conn)
-	}
-}
-
-// hangUp closes a connection in the background. After Close it does nothing: Close ends all
-// connections. The caller holds mu.
-func (c *Client) hangUp(conn *connection) {
-	if !c.closed {
-		c.running.Go(func() { _ = conn.peer.Close() })
-	}
+	go func() {
+		conn.calls.Wait()
+		_ = conn.peer.Close()
+	}()
 }
 
 // ---- Negotiation: what does the server speak? ----
@@ -3121,9 +3101,9 @@ func (c *Client) takeReport(conn *connection, err error) {
 	if errors.Is(err, errNoStream) || errors.Is(err, ErrInterrupted) || errors.Is(err, ErrSessionEnded) {
 		conn.endChanges(err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if conn == c.current && errors.Is(err, ErrSessionEnded) {
+	if errors.Is(err, ErrSessionEnded) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		c.retire(conn, err)
 	}
 }
