@@ -1627,36 +1627,8 @@ func (s *Server) addTool(tool Tool, run func(context.Context, *Exchange, json.Ra
 		panic(fmt.Sprintf(`the InputSchema of the tool %q lacks "type":"object"`, tool.Name))
 	}
 	use := &offeredTool{inputSchema: tool.InputSchema, call: run}
-	shown := mustMarshal(tool)
-	tool.InputSchema = withoutMarks(tool.InputSchema)
-	offer(s, &s.tools, "tools", entry[*offeredTool]{tool.Name, tool.Name, use, shown, mustMarshal(tool)}, map[string]HandlerFunc{
+	offer(s, &s.tools, "tools", entry[*offeredTool]{tool.Name, tool.Name, use, mustMarshal(tool)}, map[string]HandlerFunc{
 		"tools/list": listHandler(s, &s.tools, "tools/list"), "tools/call": s.callTool})
-}
-
-// withoutMarks returns the schema of an object without the marks x-mcp-header of its
-// properties. What is data, such as a default or an example, is not changed.
-func withoutMarks(schema json.RawMessage) json.RawMessage {
-	if schema[0] != '{' {
-		return schema
-	}
-	var rest Object
-	for name, value := range Each(schema) {
-		if string(name) == "properties" && value[0] == '{' {
-			var properties Object
-			for property, below := range Each(value) {
-				below = withoutMarks(below)
-				if below[0] == '{' {
-					var unmarked Object
-					unmarked.AddAll(below, "x-mcp-header")
-					below = unmarked.JSON()
-				}
-				properties.Add(string(property), below)
-			}
-			value = properties.JSON()
-		}
-		rest.Add(string(name), value)
-	}
-	return rest.JSON()
 }
 
 // RemoveTool removes a tool. If there is no tool of that name, it does nothing.
@@ -1707,8 +1679,7 @@ func toolResult(x *Exchange, result any) (any, error) {
 // if one of them is not UTF-8. In a URI, anything but ASCII is written as in %C3%A9: some
 // clients refuse a list with anything else.
 func (s *Server) AddResource(r Resource, read ReadFunc) {
-	shown := mustMarshal(r)
-	offer(s, &s.resources, "resources", entry[ReadFunc]{r.URI, r.Name, reader(read, r.MimeType), shown, shown}, map[string]HandlerFunc{
+	offer(s, &s.resources, "resources", entry[ReadFunc]{r.URI, r.Name, reader(read, r.MimeType), mustMarshal(r)}, map[string]HandlerFunc{
 		"resources/list": listHandler(s, &s.resources, "resources/list"), "resources/read": s.readResource})
 }
 
@@ -1721,8 +1692,7 @@ func (s *Server) RemoveResource(uri string) { withdraw(s, &s.resources, "resourc
 // AddResourceTemplate panics if the template has no URITemplate or no name, or if one of them
 // is not UTF-8.
 func (s *Server) AddResourceTemplate(t ResourceTemplate, read ReadFunc) {
-	shown := mustMarshal(t)
-	offer(s, &s.templates, "resources", entry[ReadFunc]{t.URITemplate, t.Name, reader(read, t.MimeType), shown, shown}, map[string]HandlerFunc{
+	offer(s, &s.templates, "resources", entry[ReadFunc]{t.URITemplate, t.Name, reader(read, t.MimeType), mustMarshal(t)}, map[string]HandlerFunc{
 		"resources/templates/list": listHandler(s, &s.templates, "resources/templates/list"), "resources/read": s.readResource})
 }
 
@@ -1809,8 +1779,7 @@ func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
 		}
 		return nil, fmt.Errorf("a PromptFunc has returned a %T", result)
 	}
-	shown := mustMarshal(p)
-	offer(s, &s.prompts, "prompts", entry[requestedPrompt]{p.Name, p.Name, use, shown, shown}, map[string]HandlerFunc{
+	offer(s, &s.prompts, "prompts", entry[requestedPrompt]{p.Name, p.Name, use, mustMarshal(p)}, map[string]HandlerFunc{
 		"prompts/list": listHandler(s, &s.prompts, "prompts/list"), "prompts/get": s.getPrompt})
 }
 
@@ -1850,11 +1819,10 @@ type catalog[T any] struct{ byKey map[string]entry[T] }
 
 // entry is one tool, resource, template or prompt.
 type entry[T any] struct {
-	key    string // what a request names: a name, a URI or a URI template
-	name   string
-	use    T               // what serves requests for it: an *offeredTool, a ReadFunc or a requestedPrompt
-	shown  json.RawMessage // in a list of the modern era
-	legacy json.RawMessage // in a list of the legacy era, which Revision.withoutUnknown makes smaller
+	key   string // what a request names: a name, a URI or a URI template
+	name  string
+	use   T               // what serves requests for it: an *offeredTool, a ReadFunc or a requestedPrompt
+	shown json.RawMessage // in a list, without what the revision of the request does not know
 }
 
 // mustMarshal encodes what is offered. It panics if that cannot be encoded.
@@ -1948,11 +1916,7 @@ func listHandler[T any](s *Server, c *catalog[T], method string) HandlerFunc {
 			if i > 0 {
 				shown = append(shown, ',')
 			}
-			if rev := x.Revision(); rev.Modern {
-				shown = append(shown, e.shown...)
-			} else {
-				shown = append(shown, rev.withoutUnknown(capabilityOf[method], e.legacy)...)
-			}
+			shown = append(shown, x.Revision().withoutUnknown(capabilityOf[method], e.shown)...)
 		}
 		result.Add(memberOfList[method], append(shown, ']'))
 		return result.encode(), nil
@@ -1976,7 +1940,8 @@ func pageOf[T any](s *Server, c *catalog[T], after string) (page []entry[T], isL
 }
 
 // withoutUnknown returns an object without the members that the revision does not know. kind
-// says what it is: an entry of "tools", "resources" or "prompts".
+// says what it is: an entry of "tools", "resources" or "prompts". The schema of a tool loses
+// its marks, too, for a legacy client.
 func (rev Revision) withoutUnknown(kind string, object json.RawMessage) json.RawMessage {
 	var unknown []string
 	if !rev.Icons {
@@ -1991,7 +1956,8 @@ func (rev Revision) withoutUnknown(kind string, object json.RawMessage) json.Raw
 	if !rev.Annotations && kind == "tools" {
 		unknown = append(unknown, "annotations")
 	}
-	if len(unknown) == 0 {
+	hasMarks := !rev.Modern && kind == "tools" && bytes.Contains(object, []byte("x-mcp-header"))
+	if len(unknown) == 0 && !hasMarks {
 		return object
 	}
 	var rest Object
@@ -1999,12 +1965,40 @@ func (rev Revision) withoutUnknown(kind string, object json.RawMessage) json.Raw
 		switch {
 		case slices.Contains(unknown, string(name)):
 			continue
+		case hasMarks && string(name) == "inputSchema":
+			value = withoutMarks(value)
 		case kind == "prompts" && string(name) == "arguments": // they have titles, too
 			arguments := []byte{'['}
 			for _, argument := range Each(value) {
 				arguments = append(append(arguments, rev.withoutUnknown("", argument)...), ',')
 			}
 			value = append(bytes.TrimSuffix(arguments, []byte(",")), ']')
+		}
+		rest.Add(string(name), value)
+	}
+	return rest.JSON()
+}
+
+// withoutMarks returns the schema of an object without the marks x-mcp-header of its
+// properties. What is data, such as a default or an example, is not changed.
+func withoutMarks(schema json.RawMessage) json.RawMessage {
+	if schema[0] != '{' {
+		return schema
+	}
+	var rest Object
+	for name, value := range Each(schema) {
+		if string(name) == "properties" && value[0] == '{' {
+			var properties Object
+			for property, below := range Each(value) {
+				below = withoutMarks(below)
+				if below[0] == '{' {
+					var unmarked Object
+					unmarked.AddAll(below, "x-mcp-header")
+					below = unmarked.JSON()
+				}
+				properties.Add(string(property), below)
+			}
+			value = properties.JSON()
 		}
 		rest.Add(string(name), value)
 	}
