@@ -163,6 +163,46 @@ func revision(version string) Revision {
 	return Revision{}
 }
 
+// ---- Methods ----
+
+// mcpMethod is what a Server knows of a method beside its handler.
+type mcpMethod struct {
+	capability string // a Server that serves the method declares this capability
+	list       string // the result is a list: this member holds the entries
+	mayAsk     bool   // in the modern era, the result may be input_required
+	cacheable  bool   // in the modern era, the result says how long a client may keep it
+	legacy     bool   // only legacy clients have it and, over HTTP, only those in a session
+	modern     bool   // only modern clients have it
+}
+
+// mcpMethods are the methods of the requests that a client sends. 2026-07-28
+// basic/patterns/mrtr#supported-requests, server/utilities/caching.
+var mcpMethods = map[string]mcpMethod{
+	"initialize":               {legacy: true},
+	"ping":                     {legacy: true},
+	"server/discover":          {modern: true, cacheable: true},
+	"tools/list":               {capability: "tools", list: "tools", cacheable: true},
+	"tools/call":               {capability: "tools", mayAsk: true},
+	"resources/list":           {capability: "resources", list: "resources", cacheable: true},
+	"resources/templates/list": {capability: "resources", list: "resourceTemplates", cacheable: true},
+	"resources/read":           {capability: "resources", mayAsk: true, cacheable: true},
+	"resources/subscribe":      {legacy: true}, // if Server.Capabilities name resources with subscribe
+	"resources/unsubscribe":    {legacy: true},
+	"subscriptions/listen":     {modern: true},
+	"prompts/list":             {capability: "prompts", list: "prompts", cacheable: true},
+	"prompts/get":              {capability: "prompts", mayAsk: true},
+	"completion/complete":      {capability: "completions"},
+	"logging/setLevel":         {capability: "logging", legacy: true},
+}
+
+// capabilityOfQuestion maps the methods of the requests that a server sends, its questions, to
+// the capability that the client needs for them.
+var capabilityOfQuestion = map[string]string{
+	"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots",
+}
+
+// ---- Error codes ----
+
 // The error codes of MCP: 2026-07-28 basic#error-codes.
 const (
 	CodeResourceNotFound = -32002 // up to and including 2025-11-25; later it is CodeInvalidParams
@@ -327,11 +367,11 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 	case method == "server/discover":
 		return s.complete(x, s.discover()) // complete encodes a result; that of discover is a DiscoverResult
 	}
-	h := s.handlerOf(method) // from Methods, or from AddTool and the others
+	h := s.handlerOf(x) // from Methods, or from AddTool and the others
 	if h == nil {
 		return nil, MethodNotFound(method)
 	}
-	if slices.Contains(methodsThatMayAsk, method) { // such as tools/call: the request may bring answers, for Exchange.Input
+	if mcpMethods[method].mayAsk { // such as tools/call: the request may bring answers, for Exchange.Input
 		if err := s.readAnswers(x); err != nil {
 			return nil, err
 		}
@@ -366,7 +406,7 @@ func (s *Server) handleLegacy(ctx context.Context, x *Exchange) (any, error) {
 	case x.Revision().Version == "": // no initialize has come before
 		return nil, s.needsHandshake()
 	}
-	h := s.handlerOf(method)
+	h := s.handlerOf(x)
 	if h == nil {
 		return nil, MethodNotFound(method)
 	}
@@ -724,20 +764,6 @@ func (s *Server) prepare() {
 // offered returns the versions that are offered.
 func (s *Server) offered() []string { return versionsOrAll(s.Versions) }
 
-// capabilityOf maps the methods of MCP to the capability of the server that they belong to. A
-// Server that serves one of them declares the capability.
-var capabilityOf = map[string]string{
-	"completion/complete": "completions", "logging/setLevel": "logging",
-	"prompts/get": "prompts", "prompts/list": "prompts",
-	"resources/list": "resources", "resources/read": "resources", "resources/templates/list": "resources",
-	"tools/call": "tools", "tools/list": "tools",
-}
-
-// memberOfList maps the methods that list something to the member of their results.
-var memberOfList = map[string]string{
-	"prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates", "tools/list": "tools",
-}
-
 // declared returns the capabilities that the Server declares. For each list of a declared
 // capability that has no handler yet, it enters one that returns an empty list: 2026-07-28
 // server/tools#capabilities, "Servers that declare the tools capability MUST respond to
@@ -748,7 +774,7 @@ func (s *Server) declared() map[string]any {
 	all := map[string]any{}
 	for _, methods := range []map[string]HandlerFunc{s.methods, s.Methods} {
 		for method := range methods {
-			switch capability := capabilityOf[method]; {
+			switch capability := mcpMethods[method].capability; {
 			case capability == "":
 			case s.changes != nil && capability != "completions" && capability != "logging":
 				all[capability] = map[string]bool{"listChanged": true}
@@ -758,9 +784,9 @@ func (s *Server) declared() map[string]any {
 		}
 	}
 	maps.Copy(all, s.Capabilities)
-	for method, member := range memberOfList {
-		if _, isDeclared := all[capabilityOf[method]]; isDeclared && s.methods[method] == nil {
-			s.enter(method, emptyList(member))
+	for method, m := range mcpMethods {
+		if _, isDeclared := all[m.capability]; isDeclared && m.list != "" && s.methods[method] == nil {
+			s.enter(method, emptyList(m.list))
 		}
 	}
 	return all
@@ -779,10 +805,15 @@ func (s *Server) enter(method string, h HandlerFunc) {
 	s.methods[method] = h
 }
 
-// handlerOf returns the handler of a method; nil: it is not served.
-func (s *Server) handlerOf(name string) HandlerFunc {
-	if h := s.Methods[name]; h != nil {
+// handlerOf returns the handler of a request; nil: its method is not served, or not in this era.
+func (s *Server) handlerOf(x *Exchange) HandlerFunc {
+	name := x.Request.Method
+	if h := s.Methods[name]; h != nil { // in either era
 		return h
+	}
+	m := mcpMethods[name]
+	if m.legacy && x.Peer == nil || m.modern && !x.Revision().Modern {
+		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -832,7 +863,7 @@ func (s *Server) complete(x *Exchange, result any) (any, error) {
 		full.Add("resultType", []byte(`"complete"`))
 	}
 	full.AddAll(raw, "_meta") // all members but _meta
-	if slices.Contains(cacheable, x.Request.Method) && unquote(given.ResultType) != "input_required" {
+	if mcpMethods[x.Request.Method].cacheable && unquote(given.ResultType) != "input_required" {
 		given.addCaching(&full)
 	}
 	full.Add("_meta", s.withServerInfo(given.Meta))
@@ -846,10 +877,6 @@ type completed struct {
 	CacheScope json.RawMessage `json:"cacheScope,omitempty"` // "private": for this user alone; or "public"
 	Meta       json.RawMessage `json:"_meta,omitempty"`      // with a ResultMeta
 }
-
-// cacheable lists the methods whose results say how long they stay fresh: 2026-07-28
-// server/utilities/caching.
-var cacheable = []string{"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
 
 // addCaching adds that a client must not cache the result, if the handler says nothing else.
 func (given *completed) addCaching(full *Object) {
@@ -1131,9 +1158,6 @@ type SetLevelParams struct {
 }
 
 func setLevel(_ context.Context, x *Exchange) (any, error) {
-	if x.Peer == nil { // modern, or nothing is remembered between requests
-		return nil, MethodNotFound(x.Request.Method)
-	}
 	var p SetLevelParams
 	if err := x.Bind(&p); err != nil {
 		return nil, err
@@ -1916,9 +1940,9 @@ func listHandler[T any](s *Server, c *catalog[T], method string) HandlerFunc {
 			if i > 0 {
 				shown = append(shown, ',')
 			}
-			shown = append(shown, x.Revision().withoutUnknown(capabilityOf[method], e.shown)...)
+			shown = append(shown, x.Revision().withoutUnknown(mcpMethods[method].capability, e.shown)...)
 		}
-		result.Add(memberOfList[method], append(shown, ']'))
+		result.Add(mcpMethods[method].list, append(shown, ']'))
 		return result.encode(), nil
 	}
 }
@@ -2115,15 +2139,11 @@ const (
 	stateLife = 15 * time.Minute // of a requestState; and how long a legacy client has for all questions of a round
 )
 
-// methodsThatMayAsk lists the methods that may ask: 2026-07-28
-// basic/patterns/mrtr#supported-requests.
-var methodsThatMayAsk = []string{"tools/call", "prompts/get", "resources/read"}
-
 // result makes the result for a modern client. 2026-07-28 basic/patterns/mrtr: "Servers MUST
-// NOT send an inputRequests that the client has not declared support for"; a request of another
-// method than those of methodsThatMayAsk must not be answered like this.
+// NOT send an inputRequests that the client has not declared support for"; a request of a method
+// that may not ask must not be answered like this.
 func (need InputRequired) result(s *Server, x *Exchange) (any, error) {
-	if !slices.Contains(methodsThatMayAsk, x.Request.Method) {
+	if !mcpMethods[x.Request.Method].mayAsk {
 		return nil, fmt.Errorf("%s must not ask", x.Request.Method)
 	}
 	if err := need.check(x); err != nil {
@@ -2458,7 +2478,7 @@ func (c *changes) leave(peer *Peer) {
 
 // subscribe answers resources/subscribe and resources/unsubscribe of a legacy client.
 func (c *changes) subscribe(_ context.Context, x *Exchange) (any, error) {
-	if x.Peer == nil || !c.server.declaresTrue("resources", "subscribe") { // nil: modern, or nothing is remembered
+	if !c.server.declaresTrue("resources", "subscribe") {
 		return nil, MethodNotFound(x.Request.Method)
 	}
 	var p ResourceParams
@@ -2500,9 +2520,6 @@ var errListeners = &Error{Code: CodeInternalError, Message: "Too many subscripti
 // were asked for, each with the id of the request, until the client cancels or the server shuts
 // down. 2026-07-28 basic/patterns/subscriptions.
 func (c *changes) listen(ctx context.Context, x *Exchange) (any, error) {
-	if !x.Revision().Modern {
-		return nil, MethodNotFound(x.Request.Method)
-	}
 	var p ListenParams
 	size := len(x.Request.Params)
 	if size <= maxWatching { // otherwise it is not read: a URI of three bytes takes 16 in Go
@@ -3541,12 +3558,6 @@ func readQuestions(requests json.RawMessage) (all []*Message, err error) {
 		all = append(all, &Message{ID: StringID(key), Method: q.Method, Params: q.Params})
 	}
 	return all, nil
-}
-
-// capabilityOfQuestion maps the methods of questions to the capability that a client needs for
-// them. 2026-07-28 basic/patterns/mrtr#supported-requests.
-var capabilityOfQuestion = map[string]string{
-	"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots",
 }
 
 // Notify sends a notification, and returns when the server has taken it. The errors are those
