@@ -312,8 +312,22 @@ type Server struct {
 	// server need the same one. Empty: a random key.
 	StateKey []byte
 
-	configuration // the first request fixes it: versions, capabilities, and how a requestState is encrypted
-	offers        // what AddTool, AddResource and the others have added
+	configuration
+	offers // what AddTool, AddResource and the others have added
+}
+
+// configuration is what the first request fixes. Nothing changes it after that.
+type configuration struct {
+	once     sync.Once       // runs prepare, which sets the others
+	versions []string        // Server.Versions, or all
+	caps     json.RawMessage // what the server declares, an object
+	name     json.RawMessage // Info without icons: what each modern result says about this server
+	sealer   cipher.AEAD     // encrypts a requestState
+	mistake  error           // each request gets this error, because Capabilities cannot be encoded; nil: they can
+
+	// OfferLogging and AnnounceChanges set these fields, before the first request.
+	logs    bool      // OfferLogging was called
+	changes announcer // nil: AnnounceChanges was not called
 }
 
 // Handle answers a request in its own era, or takes in a notification. The request must have
@@ -722,24 +736,9 @@ func (s *Server) discover() DiscoverResult {
 	}
 }
 
-// configuration is what the first request fixes. Nothing changes it after that.
-type configuration struct {
-	once     sync.Once       // runs prepare, which sets the others
-	versions []string        // Server.Versions, or all
-	caps     json.RawMessage // what the server declares, an object
-	name     json.RawMessage // Info without icons: what each modern result says about this server
-	sealer   cipher.AEAD     // encrypts a requestState
-	mistake  error           // each request gets this error, because Capabilities cannot be encoded; nil: they can
-
-	// OfferLogging and AnnounceChanges set these fields, before the first request.
-	logs    bool      // OfferLogging was called
-	changes announcer // nil: AnnounceChanges was not called
-}
-
 // offers is what was added to a Server.
 type offers struct {
 	mu        sync.Mutex               // guards the fields below, and caps
-	prepared  bool                     // a request has come, so caps are fixed
 	methods   map[string]HandlerFunc   // added by AddTool, AddResource and the others
 	tools     catalog[*offeredTool]    // by name
 	resources catalog[ReadFunc]        // by URI
@@ -747,30 +746,33 @@ type offers struct {
 	prompts   catalog[requestedPrompt] // by name
 }
 
-// prepare fixes what clients are told.
+// prepare fixes what clients are told. For each list of a declared capability that has no
+// handler yet, it enters one that returns an empty list: 2026-07-28 server/tools#capabilities,
+// "Servers that declare the tools capability MUST respond to tools/list requests". The pages of
+// prompts and resources say the same.
 func (s *Server) prepare() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.versions = s.offered()
 	s.sealer = newSealer(s.StateKey)
 	s.name, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version}) // strings have no error
-	caps, err := marshalObject(s.declared())
-	if err != nil { // it is kept: a Once runs only once
+	declared := s.declared()
+	var err error
+	if s.caps, err = marshalObject(declared); err != nil { // it is kept: a Once runs only once
 		s.mistake = fmt.Errorf("Server.Capabilities: %w", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.caps, s.prepared = caps, true
+	for method, m := range mcpMethods {
+		if _, isDeclared := declared[m.capability]; isDeclared && m.list != "" && s.methods[method] == nil {
+			s.enter(method, emptyList(m.list))
+		}
+	}
 }
 
 // offered returns the versions that are offered.
 func (s *Server) offered() []string { return versionsOrAll(s.Versions) }
 
-// declared returns the capabilities that the Server declares. For each list of a declared
-// capability that has no handler yet, it enters one that returns an empty list: 2026-07-28
-// server/tools#capabilities, "Servers that declare the tools capability MUST respond to
-// tools/list requests". The pages of prompts and resources say the same.
+// declared returns the capabilities that the Server declares. The caller holds mu.
 func (s *Server) declared() map[string]any {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	all := map[string]any{}
 	for _, methods := range []map[string]HandlerFunc{s.methods, s.Methods} {
 		for method := range methods {
@@ -784,11 +786,6 @@ func (s *Server) declared() map[string]any {
 		}
 	}
 	maps.Copy(all, s.Capabilities)
-	for method, m := range mcpMethods {
-		if _, isDeclared := all[m.capability]; isDeclared && m.list != "" && s.methods[method] == nil {
-			s.enter(method, emptyList(m.list))
-		}
-	}
 	return all
 }
 
@@ -1902,9 +1899,9 @@ func withdraw[T any](s *Server, c *catalog[T], capability, key string) {
 // publish tells those who announce changes, if there are any.
 func (s *Server) publish(method string, params any) {
 	s.mu.Lock()
-	prepared := s.prepared // before that there is no client
+	isPrepared := s.caps != nil // before that there is no client
 	s.mu.Unlock()
-	if prepared && s.changes != nil {
+	if isPrepared && s.changes != nil {
 		s.changes.publish(method, params)
 	}
 }
