@@ -488,20 +488,13 @@ func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, erro
 // that answers the request. Any other error becomes a result with isError, which the model
 // reads.
 func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
-	var p struct {
-		Name      string          `json:"name,omitempty"`
-		Arguments json.RawMessage `json:"arguments,omitempty"`
-	}
-	if err := x.Bind(&p); err != nil {
+	tool, arguments, err := findNamed(s, x, &s.tools, "tool") // the one that the params name, as AddTool has stored it
+	if err != nil {
 		return nil, err
-	}
-	tool, ok := find(s, &s.tools, p.Name) // what AddTool has stored
-	if !ok {
-		return nil, unknownName("tool", p.Name)
 	}
 	// call stores the arguments in the struct of the tool, and calls the function that AddTool
 	// was given.
-	result, err := tool.use.call(ctx, x, p.Arguments)
+	result, err := tool.call(ctx, x, arguments)
 	if err == nil {
 		return toolResult(x, result) // a string becomes a text content; an InputRequired stays as it is
 	}
@@ -738,12 +731,12 @@ func (s *Server) discover() DiscoverResult {
 
 // offers is what was added to a Server.
 type offers struct {
-	mu        sync.Mutex               // guards the fields below, and caps
-	methods   map[string]HandlerFunc   // added by AddTool, AddResource and the others
-	tools     catalog[*offeredTool]    // by name
-	resources catalog[ReadFunc]        // by URI
-	templates catalog[ReadFunc]        // by URI template
-	prompts   catalog[requestedPrompt] // by name
+	mu        sync.Mutex             // guards the fields below, and caps
+	methods   map[string]HandlerFunc // added by AddTool, AddResource and the others
+	tools     catalog[*offeredTool]  // by name
+	resources catalog[ReadFunc]      // by URI
+	templates catalog[ReadFunc]      // by URI template
+	prompts   catalog[PromptFunc]    // by name
 }
 
 // prepare fixes what clients are told. For each list of a declared capability that has no
@@ -1776,9 +1769,6 @@ func reader(read ReadFunc, mimeType string) ReadFunc {
 	}
 }
 
-// requestedPrompt fills in a prompt for the arguments of a prompts/get.
-type requestedPrompt func(ctx context.Context, x *Exchange, arguments map[string]string) (any, error)
-
 // AddPrompt adds a prompt, in place of another one of the same name. It panics if the prompt
 // has no name, or if the name is not UTF-8.
 func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
@@ -1800,7 +1790,7 @@ func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
 		}
 		return nil, fmt.Errorf("a PromptFunc has returned a %T", result)
 	}
-	offer(s, &s.prompts, "prompts", entry[requestedPrompt]{p.Name, p.Name, use, mustMarshal(p)}, map[string]HandlerFunc{
+	offer(s, &s.prompts, "prompts", entry[PromptFunc]{p.Name, p.Name, use, mustMarshal(p)}, map[string]HandlerFunc{
 		"prompts/list": listHandler(s, &s.prompts, "prompts/list"), "prompts/get": s.getPrompt})
 }
 
@@ -1808,18 +1798,11 @@ func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
 func (s *Server) RemovePrompt(name string) { withdraw(s, &s.prompts, "prompts", name) }
 
 func (s *Server) getPrompt(ctx context.Context, x *Exchange) (any, error) {
-	var p struct {
-		Name      string          `json:"name,omitempty"`
-		Arguments json.RawMessage `json:"arguments,omitempty"`
-	}
-	if err := x.Bind(&p); err != nil {
+	get, raw, err := findNamed(s, x, &s.prompts, "prompt")
+	if err != nil {
 		return nil, err
 	}
-	prompt, ok := find(s, &s.prompts, p.Name)
-	if !ok {
-		return nil, unknownName("prompt", p.Name)
-	}
-	given, err := uniqueMembers("arguments", p.Arguments)
+	given, err := uniqueMembers("arguments", raw)
 	if err != nil {
 		return nil, paramsError(err, "param")
 	}
@@ -1830,7 +1813,7 @@ func (s *Server) getPrompt(ctx context.Context, x *Exchange) (any, error) {
 		}
 		arguments[name] = unquote(value)
 	}
-	return prompt.use(ctx, x, arguments)
+	return get(ctx, x, arguments)
 }
 
 // ---- Catalogues ----
@@ -1842,7 +1825,7 @@ type catalog[T any] struct{ byKey map[string]entry[T] }
 type entry[T any] struct {
 	key   string // what a request names: a name, a URI or a URI template
 	name  string
-	use   T               // what serves requests for it: an *offeredTool, a ReadFunc or a requestedPrompt
+	use   T               // what serves requests for it: an *offeredTool, a ReadFunc or a PromptFunc
 	shown json.RawMessage // in a list, without what the revision of the request does not know
 }
 
@@ -1861,6 +1844,22 @@ func find[T any](s *Server, c *catalog[T], key string) (e entry[T], ok bool) {
 	defer s.mu.Unlock()
 	e, ok = c.byKey[key]
 	return e, ok
+}
+
+// findNamed returns what serves the tool or the prompt that the params name, and the arguments.
+func findNamed[T any](s *Server, x *Exchange, c *catalog[T], kind string) (use T, arguments json.RawMessage, err error) {
+	var p struct {
+		Name      string          `json:"name,omitempty"`
+		Arguments json.RawMessage `json:"arguments,omitempty"`
+	}
+	if err := x.Bind(&p); err != nil {
+		return use, nil, err
+	}
+	e, ok := find(s, c, p.Name)
+	if !ok {
+		return use, nil, unknownName(kind, p.Name)
+	}
+	return e.use, p.Arguments, nil
 }
 
 // offer adds an entry, enters the methods of its kind, and announces the change.
@@ -1882,7 +1881,7 @@ func offer[T any](s *Server, c *catalog[T], capability string, e entry[T], metho
 	}
 	c.byKey[e.key] = e
 	s.mu.Unlock()
-	s.publish("notifications/"+capability+"/list_changed", nil)
+	s.Publish("notifications/"+capability+"/list_changed", nil)
 }
 
 // withdraw removes an entry, and announces that.
@@ -1892,17 +1891,7 @@ func withdraw[T any](s *Server, c *catalog[T], capability, key string) {
 	delete(c.byKey, key)
 	s.mu.Unlock()
 	if isThere {
-		s.publish("notifications/"+capability+"/list_changed", nil)
-	}
-}
-
-// publish tells those who announce changes, if there are any.
-func (s *Server) publish(method string, params any) {
-	s.mu.Lock()
-	isPrepared := s.caps != nil // before that there is no client
-	s.mu.Unlock()
-	if isPrepared && s.changes != nil {
-		s.changes.publish(method, params)
+		s.Publish("notifications/"+capability+"/list_changed", nil)
 	}
 }
 
@@ -2340,7 +2329,14 @@ func (s *Server) AnnounceChanges() {
 // Publish never waits. Of several changes of one list or resource, a client that reads slowly
 // gets the last. A change that Capabilities do not offer is not announced, nor is any other
 // notification. params may be nil; if they do not encode to an object, nothing is sent.
-func (s *Server) Publish(method string, params any) { s.publish(method, params) }
+func (s *Server) Publish(method string, params any) {
+	s.mu.Lock()
+	isPrepared := s.caps != nil // before that there is no client
+	s.mu.Unlock()
+	if isPrepared && s.changes != nil {
+		s.changes.publish(method, params)
+	}
+}
 
 // changes tells subscribers what has changed. A subscriber is a legacy client that has
 // initialized, or a modern request subscriptions/listen. publish puts a change into the queue
