@@ -163,46 +163,6 @@ func revision(version string) Revision {
 	return Revision{}
 }
 
-// ---- Methods ----
-
-// mcpMethod is what a Server knows of a method beside its handler.
-type mcpMethod struct {
-	capability string // a Server that serves the method declares this capability
-	list       string // the result is a list: this member holds the entries
-	mayAsk     bool   // in the modern era, the result may be input_required
-	cacheable  bool   // in the modern era, the result says how long a client may keep it
-	legacy     bool   // only legacy clients have it and, over HTTP, only those in a session
-	modern     bool   // only modern clients have it
-}
-
-// mcpMethods are the methods of the requests that a client sends. 2026-07-28
-// basic/patterns/mrtr#supported-requests, server/utilities/caching.
-var mcpMethods = map[string]mcpMethod{
-	"initialize":               {legacy: true},
-	"ping":                     {legacy: true},
-	"server/discover":          {modern: true, cacheable: true},
-	"tools/list":               {capability: "tools", list: "tools", cacheable: true},
-	"tools/call":               {capability: "tools", mayAsk: true},
-	"resources/list":           {capability: "resources", list: "resources", cacheable: true},
-	"resources/templates/list": {capability: "resources", list: "resourceTemplates", cacheable: true},
-	"resources/read":           {capability: "resources", mayAsk: true, cacheable: true},
-	"resources/subscribe":      {legacy: true}, // if Server.Capabilities name resources with subscribe
-	"resources/unsubscribe":    {legacy: true},
-	"subscriptions/listen":     {modern: true},
-	"prompts/list":             {capability: "prompts", list: "prompts", cacheable: true},
-	"prompts/get":              {capability: "prompts", mayAsk: true},
-	"completion/complete":      {capability: "completions"},
-	"logging/setLevel":         {capability: "logging", legacy: true},
-}
-
-// capabilityOfQuestion maps the methods of the requests that a server sends, its questions, to
-// the capability that the client needs for them.
-var capabilityOfQuestion = map[string]string{
-	"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots",
-}
-
-// ---- Error codes ----
-
 // The error codes of MCP: 2026-07-28 basic#error-codes.
 const (
 	CodeResourceNotFound = -32002 // up to and including 2025-11-25; later it is CodeInvalidParams
@@ -704,6 +664,42 @@ type InputRequired struct {
 
 // ---- What a Server says of itself, and what it refuses ----
 
+// mcpMethod is what a Server knows of a method beside its handler.
+type mcpMethod struct {
+	capability string // a Server that serves the method declares this capability
+	list       string // the result is a list: this member holds the entries
+	mayAsk     bool   // in the modern era, the result may be input_required
+	cacheable  bool   // in the modern era, the result says how long a client may keep it
+	legacy     bool   // only legacy clients have it and, over HTTP, only those in a session
+	modern     bool   // only modern clients have it
+}
+
+// mcpMethods are all methods that a client calls. 2026-07-28
+// basic/patterns/mrtr#supported-requests, server/utilities/caching.
+var mcpMethods = map[string]mcpMethod{
+	"initialize":               {legacy: true},
+	"ping":                     {legacy: true},
+	"server/discover":          {modern: true, cacheable: true},
+	"tools/list":               {capability: "tools", list: "tools", cacheable: true},
+	"tools/call":               {capability: "tools", mayAsk: true},
+	"resources/list":           {capability: "resources", list: "resources", cacheable: true},
+	"resources/templates/list": {capability: "resources", list: "resourceTemplates", cacheable: true},
+	"resources/read":           {capability: "resources", mayAsk: true, cacheable: true},
+	"resources/subscribe":      {legacy: true}, // if Server.Capabilities name resources with subscribe
+	"resources/unsubscribe":    {legacy: true},
+	"subscriptions/listen":     {modern: true},
+	"prompts/list":             {capability: "prompts", list: "prompts", cacheable: true},
+	"prompts/get":              {capability: "prompts", mayAsk: true},
+	"completion/complete":      {capability: "completions"},
+	"logging/setLevel":         {capability: "logging", legacy: true},
+}
+
+// capabilityOfQuestion has all methods that a server calls, its questions, with the capability
+// that the client needs for them.
+var capabilityOfQuestion = map[string]string{
+	"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots",
+}
+
 // begin returns an error if a request has not come by a transport that speaks MCP: it belongs
 // to no Peer, or to one without the mcpProtocol, which Serve and Open add. The first request
 // fixes what clients are told.
@@ -756,7 +752,7 @@ func (s *Server) prepare() {
 	}
 	for method, m := range mcpMethods {
 		if _, isDeclared := declared[m.capability]; isDeclared && m.list != "" && s.methods[method] == nil {
-			s.enter(method, emptyList(m.list))
+			s.enter(method, listHandler(s, new(catalog[*offeredTool]), method)) // of nothing
 		}
 	}
 }
@@ -782,11 +778,6 @@ func (s *Server) declared() map[string]any {
 	return all
 }
 
-// emptyList returns the handler of a list of nothing.
-func emptyList(member string) HandlerFunc {
-	return func(context.Context, *Exchange) (any, error) { return map[string][]Tool{member: {}}, nil }
-}
-
 // enter enters a method. The caller holds mu.
 func (s *Server) enter(method string, h HandlerFunc) {
 	if s.methods == nil {
@@ -795,7 +786,7 @@ func (s *Server) enter(method string, h HandlerFunc) {
 	s.methods[method] = h
 }
 
-// handlerOf returns the handler of a request; nil: its method is not served, or not in this era.
+// handlerOf returns the handler of a request; nil: none is for its method in its era.
 func (s *Server) handlerOf(x *Exchange) HandlerFunc {
 	name := x.Request.Method
 	if h := s.Methods[name]; h != nil { // in either era
