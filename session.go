@@ -283,7 +283,7 @@ type configuration struct {
 	caps     json.RawMessage // what the server declares, an object
 	name     json.RawMessage // Info without icons: what each modern result says about this server
 	sealer   cipher.AEAD     // encrypts a requestState
-	mistake  error           // each request gets this error, because Capabilities cannot be encoded; nil: they can
+	mistake  error           // Capabilities cannot be encoded; nil: they can
 
 	// OfferLogging and AnnounceChanges set these fields, before the first request.
 	logs    bool      // OfferLogging was called
@@ -294,7 +294,7 @@ type configuration struct {
 // come by Serve, StreamableHandler or SSEHandler, which speak MCP.
 func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	// The first request fixes what the Server says of itself. begin fails if a request has not
-	// come by Serve or an HTTP handler of this package.
+	// come by Serve or an HTTP handler of this package, and if Capabilities cannot be encoded.
 	if err := s.begin(x); err != nil {
 		return nil, err
 	}
@@ -302,8 +302,6 @@ func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 	switch {
 	case x.Request.Kind() == Notification:
 		return s.handleNotification(ctx, x)
-	case s.mistake != nil: // Capabilities cannot be encoded
-		return nil, s.mistake
 	case version != "" && !slices.Contains(s.versions, version):
 		return nil, s.refuseVersion(x.Request.Method, version)
 	case x.Revision().Modern:
@@ -415,7 +413,7 @@ func (s *Server) initialize(x *Exchange) (any, error) {
 		rev = revision(firstLegacy(s.versions))
 	}
 	remembers := x.Peer != nil // over HTTP without sessions, nothing is remembered
-	if remembers {             // the mcpProtocol of the Peer stores the handshake, and beginPayload reads it
+	if remembers {             // the Peer stores the handshake, and newFacts reads it for each request
 		s.startLegacy(x.Peer, rev, p)
 	}
 	info := s.Info.knownTo(rev) // without what this revision does not know, such as icons
@@ -477,7 +475,8 @@ func (x *Exchange) Progress(ctx context.Context, progress, total float64) error 
 // ProgressMessage is Progress with a message for users, such as "reading page 3". 2024-11-05
 // does not know the message, so it is left out there.
 func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64, message string) error {
-	token := x.Meta().ProgressToken
+	facts := x.facts()
+	token := facts.meta.ProgressToken
 	switch {
 	case token == nil: // the client wants no reports
 		return nil
@@ -485,12 +484,13 @@ func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64,
 		return ErrAnswered
 	case !isFinite(progress) || !isFinite(total):
 		return fmt.Errorf("progress %v of %v", progress, total)
-	case !x.rises(progress):
+	case facts.reported != nil && progress <= *facts.reported:
 		// 2025-11-25 basic/utilities/progress: "The progress value MUST increase with each
 		// notification"
 		return nil
 	}
-	if !x.Revision().ProgressMessages {
+	facts.reported = new(progress)
+	if !facts.revision.ProgressMessages {
 		message = ""
 	}
 	return x.Notify(ctx, "notifications/progress", ProgressParams{token, progress, total, message}.encode())
@@ -529,8 +529,7 @@ type mcpFacts struct {
 	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
 	inputState string                     // what Exchange.State returns: the State of the last InputRequired
 	noLogs     bool                       // the Server has not declared logging
-	progressed bool                       // progress was sent; only Exchange.rises uses this and the next field
-	reported   float64                    // the last progress that was sent
+	reported   *float64                   // the last progress that was sent; nil: none
 	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
 }
 
@@ -702,7 +701,7 @@ var capabilityOfQuestion = map[string]string{
 
 // begin returns an error if a request has not come by a transport that speaks MCP: it belongs
 // to no Peer, or to one without the mcpProtocol, which Serve and Open add. The first request
-// fixes what clients are told.
+// fixes what clients are told. If that was a mistake, all requests get the error.
 func (s *Server) begin(x *Exchange) error {
 	if x.owner == nil {
 		return errors.New("a Server needs a request of a client: in a test, use a Pipe")
@@ -712,7 +711,7 @@ func (s *Server) begin(x *Exchange) error {
 	}
 	s.once.Do(s.prepare)
 	x.facts().noLogs = !s.logs // Exchange.Log needs it
-	return nil
+	return s.mistake
 }
 
 // discover returns the result of server/discover.
@@ -1020,16 +1019,6 @@ func (p *Peer) replace(stays func(*Exchange) bool, why error) {
 
 // isFinite reports whether JSON has a number: it has no NaN and no infinity.
 func isFinite(n float64) bool { return math.Abs(n) <= math.MaxFloat64 }
-
-// rises reports whether a progress is more than the last one that was sent, and keeps it.
-func (x *Exchange) rises(progress float64) bool {
-	facts := x.facts()
-	if facts.progressed && progress <= facts.reported {
-		return false
-	}
-	facts.progressed, facts.reported = true, progress
-	return true
-}
 
 // Inputs returns the answers to the questions of the InputRequired that the handler has
 // returned before, by key. It returns nil at first.
@@ -3732,11 +3721,6 @@ func (p ProgressParams) encode() encoded {
 
 // ---- What MCP keeps with a Peer and with an Exchange ----
 
-// metaParams are the params of any request: only _meta.
-type metaParams struct {
-	Meta json.RawMessage `json:"_meta,omitempty"`
-}
-
 // metaOnce is what Message.Meta returns. A message keeps it, so that its _meta is read only
 // once.
 type metaOnce struct {
@@ -3762,7 +3746,9 @@ func (m *Message) Meta() (Meta, error) {
 
 // decode reads the _meta of params.
 func (meta *Meta) decode(params json.RawMessage) error {
-	var p metaParams
+	var p struct {
+		Meta json.RawMessage `json:"_meta,omitempty"`
+	}
 	switch err := Bind(params, &p); {
 	case err != nil:
 		return paramsError(err, "param")
