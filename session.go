@@ -57,7 +57,7 @@ package main
 //	requestState what a modern server wants back with the answers to its questions
 //
 // On a first reading, read to the banner "What a Server says of itself, and what it refuses":
-// 659 lines. AddTool is at "What a Server offers". To read the client, begin at the banner "The
+// 664 lines. AddTool is at "What a Server offers". To read the client, begin at the banner "The
 // client", and go on with Client.negotiate, Client.discover and Client.initialize. The small
 // client in testdata/fifth does the same in 570 lines.
 //
@@ -612,8 +612,8 @@ func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 //	  the handler runs again, with the answers          the handler runs again, with the answers
 //	< the result of id 2                              < the result of id 3
 
-// asker is a result of a handler that has to ask first: an InputRequired. It is an interface, so
-// that a program that asks nothing does not carry the code.
+// asker is a result of a handler that has to ask first: an InputRequired. It is an interface,
+// so that a program that asks nothing does not carry the code.
 type asker interface {
 	// result returns what a modern client gets: the questions.
 	result(s *Server, x *Exchange) (any, error)
@@ -2106,8 +2106,8 @@ const (
 )
 
 // result makes the result for a modern client. 2026-07-28 basic/patterns/mrtr: "Servers MUST
-// NOT send an inputRequests that the client has not declared support for"; a request of a method
-// that may not ask must not be answered like this.
+// NOT send an inputRequests that the client has not declared support for"; a request of a
+// method that may not ask must not be answered like this.
 func (need InputRequired) result(s *Server, x *Exchange) (any, error) {
 	if !mcpMethods[x.Request.Method].mayAsk {
 		return nil, fmt.Errorf("%s must not ask", x.Request.Method)
