@@ -1621,8 +1621,8 @@ func (s *Server) addTool(tool Tool, run func(context.Context, *Exchange, json.Ra
 		panic(fmt.Sprintf(`the InputSchema of the tool %q lacks "type":"object"`, tool.Name))
 	}
 	use := &offeredTool{inputSchema: tool.InputSchema, call: run}
-	offer(s, &s.tools, "tools", entry[*offeredTool]{tool.Name, tool.Name, use, mustMarshal(tool)}, map[string]HandlerFunc{
-		"tools/list": listHandler(s, &s.tools, "tools/list"), "tools/call": s.callTool})
+	e := entry[*offeredTool]{tool.Name, tool.Name, use, mustMarshal(tool)}
+	offer(s, &s.tools, "tools/list", e, "tools/call", s.callTool)
 }
 
 // RemoveTool removes a tool. If there is no tool of that name, it does nothing.
@@ -1673,8 +1673,8 @@ func toolResult(x *Exchange, result any) (any, error) {
 // if one of them is not UTF-8. In a URI, anything but ASCII is written as in %C3%A9: some
 // clients refuse a list with anything else.
 func (s *Server) AddResource(r Resource, read ReadFunc) {
-	offer(s, &s.resources, "resources", entry[ReadFunc]{r.URI, r.Name, reader(read, r.MimeType), mustMarshal(r)}, map[string]HandlerFunc{
-		"resources/list": listHandler(s, &s.resources, "resources/list"), "resources/read": s.readResource})
+	e := entry[ReadFunc]{r.URI, r.Name, reader(read, r.MimeType), mustMarshal(r)}
+	offer(s, &s.resources, "resources/list", e, "resources/read", s.readResource)
 }
 
 // RemoveResource removes a resource. If there is none with that URI, it does nothing.
@@ -1686,8 +1686,8 @@ func (s *Server) RemoveResource(uri string) { withdraw(s, &s.resources, "resourc
 // AddResourceTemplate panics if the template has no URITemplate or no name, or if one of them
 // is not UTF-8.
 func (s *Server) AddResourceTemplate(t ResourceTemplate, read ReadFunc) {
-	offer(s, &s.templates, "resources", entry[ReadFunc]{t.URITemplate, t.Name, reader(read, t.MimeType), mustMarshal(t)}, map[string]HandlerFunc{
-		"resources/templates/list": listHandler(s, &s.templates, "resources/templates/list"), "resources/read": s.readResource})
+	e := entry[ReadFunc]{t.URITemplate, t.Name, reader(read, t.MimeType), mustMarshal(t)}
+	offer(s, &s.templates, "resources/templates/list", e, "resources/read", s.readResource)
 }
 
 // RemoveResourceTemplate removes a template. If there is none with that text, it does nothing.
@@ -1770,8 +1770,8 @@ func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
 		}
 		return nil, fmt.Errorf("a PromptFunc has returned a %T", result)
 	}
-	offer(s, &s.prompts, "prompts", entry[PromptFunc]{p.Name, p.Name, use, mustMarshal(p)}, map[string]HandlerFunc{
-		"prompts/list": listHandler(s, &s.prompts, "prompts/list"), "prompts/get": s.getPrompt})
+	e := entry[PromptFunc]{p.Name, p.Name, use, mustMarshal(p)}
+	offer(s, &s.prompts, "prompts/list", e, "prompts/get", s.getPrompt)
 }
 
 // RemovePrompt removes a prompt. If there is none of that name, it does nothing.
@@ -1842,8 +1842,10 @@ func findNamed[T any](s *Server, x *Exchange, c *catalog[T], kind string) (use T
 	return e.use, p.Arguments, nil
 }
 
-// offer adds an entry, enters the methods of its kind, and announces the change.
-func offer[T any](s *Server, c *catalog[T], capability string, e entry[T], methods map[string]HandlerFunc) {
+// offer adds an entry, and announces the change. The first entry of a kind enters the method
+// that lists them, and the one that uses an entry, with its handler.
+func offer[T any](s *Server, c *catalog[T], list string, e entry[T], use string, h HandlerFunc) {
+	capability := mcpMethods[list].capability
 	if e.key == "" || e.name == "" {
 		panic("an entry of " + capability + " has no name, or no URI")
 	}
@@ -1855,9 +1857,8 @@ func offer[T any](s *Server, c *catalog[T], capability string, e entry[T], metho
 	s.mu.Lock()
 	if c.byKey == nil {
 		c.byKey = map[string]entry[T]{}
-		for method, h := range methods {
-			s.enter(method, h)
-		}
+		s.enter(list, listHandler(s, c, list))
+		s.enter(use, h)
 	}
 	c.byKey[e.key] = e
 	s.mu.Unlock()
@@ -1881,6 +1882,7 @@ const pageSize = 50 // entries of a list at once
 // the next page if there is one. A cursor holds the last key of the page before it, so it still
 // fits when entries come and go. 2025-11-25 server/utilities/pagination.
 func listHandler[T any](s *Server, c *catalog[T], method string) HandlerFunc {
+	m := mcpMethods[method]
 	return func(_ context.Context, x *Exchange) (any, error) {
 		const mark = "after " // and the key follows
 		var p struct {
@@ -1906,9 +1908,9 @@ func listHandler[T any](s *Server, c *catalog[T], method string) HandlerFunc {
 			if i > 0 {
 				shown = append(shown, ',')
 			}
-			shown = append(shown, x.Revision().withoutUnknown(mcpMethods[method].capability, e.shown)...)
+			shown = append(shown, x.Revision().withoutUnknown(m.capability, e.shown)...)
 		}
-		result.Add(mcpMethods[method].list, append(shown, ']'))
+		result.Add(m.list, append(shown, ']'))
 		return result.encode(), nil
 	}
 }
@@ -2163,7 +2165,7 @@ func (need InputRequired) askLegacy(ctx context.Context, x *Exchange, round int)
 	switch {
 	case round >= maxRounds:
 		return errors.New("too many questions")
-	case !x.Revision().ServerRequests:
+	case !x.Revision().ServerRequests: // a legacy revision that a program has added
 		return ErrNoServerRequests
 	}
 	if err := need.check(x); err != nil {
