@@ -617,8 +617,7 @@ func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 type asker interface {
 	// result returns what a modern client gets: the questions.
 	result(s *Server, x *Exchange) (any, error)
-	// askLegacy sends the questions to a legacy client, and stores the answers. round is 0 for
-	// the first questions of a call.
+	// askLegacy asks a legacy client, and stores the answers. round counts from 0.
 	askLegacy(ctx context.Context, x *Exchange, round int) error
 }
 
@@ -744,13 +743,13 @@ func (s *Server) prepare() {
 	s.versions = s.offered()
 	s.sealer = newSealer(s.StateKey)
 	s.name, _ = marshal(Implementation{Name: s.Info.Name, Title: s.Info.Title, Version: s.Info.Version}) // strings have no error
-	declared := s.declared()
-	var err error
-	if s.caps, err = marshalObject(declared); err != nil { // it is kept: a Once runs only once
+	caps, err := marshalObject(s.declared())
+	if err != nil { // it is kept: a Once runs only once
 		s.mistake = fmt.Errorf("Server.Capabilities: %w", err)
 	}
+	s.caps = caps
 	for method, m := range mcpMethods {
-		if _, isDeclared := declared[m.capability]; isDeclared && m.list != "" && s.methods[method] == nil {
+		if m.list != "" && member(caps, m.capability) != nil && s.methods[method] == nil {
 			s.enter(method, listHandler(s, new(catalog[*offeredTool]), method)) // of nothing
 		}
 	}
@@ -1842,8 +1841,7 @@ func findNamed[T any](s *Server, x *Exchange, c *catalog[T], kind string) (use T
 	return e.use, p.Arguments, nil
 }
 
-// offer adds an entry, and announces the change. The first entry of a kind enters the method
-// that lists them, and the one that uses an entry, with its handler.
+// offer adds an entry, enters the two methods of its kind, and announces the change.
 func offer[T any](s *Server, c *catalog[T], list string, e entry[T], use string, h HandlerFunc) {
 	capability := mcpMethods[list].capability
 	if e.key == "" || e.name == "" {
