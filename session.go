@@ -57,7 +57,7 @@ package main
 //	requestState what a modern server wants back with the answers to its questions
 //
 // On a first reading, read to the banner "What a Server says of itself, and what it refuses":
-// 664 lines. AddTool is at "What a Server offers". To read the client, begin at the banner "The
+// 660 lines. AddTool is at "What a Server offers". To read the client, begin at the banner "The
 // client", and go on with Client.negotiate, Client.discover and Client.initialize. The small
 // client in testdata/fifth does the same in 570 lines.
 //
@@ -353,9 +353,7 @@ func (s *Server) handleModern(ctx context.Context, x *Exchange) (any, error) {
 		result, err = questions.result(s, x) // the client asks its user, and sends the request again
 	}
 	if err != nil {
-		// permitted replaces a code that a handler must not send: -32002, for a resource that is
-		// not found, becomes -32602 in 2026-07-28, for example.
-		return nil, permitted(x.Revision(), err)
+		return nil, permitted(x.Revision(), err) // -32602 in place of -32002, for example
 	}
 	return s.complete(x, result)
 }
