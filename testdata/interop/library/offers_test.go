@@ -791,6 +791,9 @@ func TestEnteredByUse(t *testing.T) {
 			}
 		}
 	}
+	if got := answered(t, resources, "2025-11-25", "resources/list", `"cursor":"x"`); !strings.Contains(got, "Unknown cursor: x") {
+		t.Error("a cursor of a list without entries:", got)
+	}
 	resources.Publish("notifications/resources/updated", map[string]string{"uri": "a:b"})
 	if got := converse(t, none, shared.InitializeLine("2025-11-25"), modernRequest("server/discover", "")); strings.Count(strings.Join(got, ""), `"capabilities":{}`) != 2 {
 		t.Error("a server without capabilities:", got)
