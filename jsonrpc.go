@@ -328,32 +328,27 @@ const handOverAfter = time.Millisecond // when a request takes longer than this,
 
 // serveConn is a conversation from its beginning to its end, at a server. How it ends:
 //
-//	the client hangs up   noteEnd: calls fail ─► Ending is closed ─► 5 s for the handlers ─► Peer.Close ends ctx
-//	ctx ends              calls fail, the Conn is closed ─► Ending is closed ─► 3 s for the handlers ─► Peer.Close
+//	the client hangs up   noteEnd: calls fail ─► Ending is closed ─► 5 s for the handlers ─► Peer.Close ends the contexts
+//	ctx ends              noteEnd: calls fail ─► Ending is closed ─► 3 s for the handlers ─► Peer.Close
 func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) error {
 	ending := make(chan struct{})
 	l := newLoop(ctx, c, h, protocol, log, false) // makes the Peer, too; false: we are the server
 	l.ending = ending
 	l.start()
-	grace := graceAfterHangup
-	var err error
-	select {
-	case err = <-l.result:
-	case <-ctx.Done():
+	err, grace := <-l.result, graceAfterHangup // noteEnd has put it there
+	if ctx.Err() != nil {
 		err, grace = ctx.Err(), graceAfterStop
-		l.noteEnd(err)
 	}
 	close(ending)                      // the handlers should return soon
 	doneWithin(grace, &l.peer.working) // they have some seconds: see ServeConn
 	return errors.Join(err, l.peer.Close())
 }
 
-// start starts the first reader. When the context of the conversation ends, the calls that wait
-// fail, and the Conn is closed. They fail here, and not when Read returns, because a Read of
-// standard input may return much later.
+// start starts the first reader. The end of the context of the conversation is noted here, and
+// not when Read returns, because a Read of standard input may return much later.
 func (l *loop) start() {
 	context.AfterFunc(l.peer.ctx, func() {
-		l.peer.refuseCalls(closedBecause(context.Cause(l.peer.ctx)))
+		l.noteEnd(context.Cause(l.peer.ctx))
 		l.peer.conn.Close()
 	})
 	go l.read()
