@@ -363,7 +363,10 @@ func (l *loop) read() {
 			l.noteEnd(err)
 			return
 		}
-		if !l.takeIn(in) {
+		if !l.peer.enterReader() { // the conversation has ended
+			return
+		}
+		if isReader := l.takeIn(in); !isReader { // another reader has started meanwhile
 			return
 		}
 	}
@@ -386,26 +389,17 @@ func (l *loop) noteEnd(err error) {
 	}
 }
 
-// takeIn takes in a payload, and answers it. It returns false if the caller must not read on:
-// the timer has started another reader, or the conversation has ended.
-func (l *loop) takeIn(in Payload) (readOn bool) {
-	if !l.peer.enterReader() { // the conversation has ended
-		return false
-	}
+// takeIn takes in a payload, and answers it. It returns whether its goroutine is still the
+// reader. The caller has called enterReader.
+func (l *loop) takeIn(in Payload) (isReader bool) {
 	defer l.peer.working.Done() // Peer.Close and ServeConn wait for this
 	l.count(&in)                // its bytes, until its responses are written
 	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send}
 	r := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
-	switch {
-	case r == nil:
+	if r == nil { // there is nothing to answer
 		return true
-	case r.exclusive: // nothing else is read before it is answered
-		l.answer(r)
-		return true
-	case len(r.requests) == 0 && !l.peer.weAreClient: // only refusals
-		// A server writes them before it reads on, so that a client that reads nothing cannot
-		// make it hold more and more. A client reads on: the response to a call of its own may
-		// come next.
+	}
+	if r.exclusive { // nothing else is read before it is answered
 		l.answer(r)
 		return true
 	}
@@ -512,6 +506,12 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		r.release() // the bytes of the payload
 		return nil
 	}
+	if len(r.requests) == 0 && !p.weAreClient {
+		// A server writes refusals before it reads on, so that a client that reads nothing cannot
+		// make it hold more and more. A client reads on: the response to a call of its own may
+		// come next.
+		r.exclusive = true
+	}
 	return r
 }
 
@@ -579,7 +579,7 @@ type responder struct {
 	refusals  []*Message
 	requests  []*served
 	used      *reservation // of the Payload; it also counts the results
-	exclusive bool         // one of the requests is exclusive
+	exclusive bool         // nothing more is read before all is answered
 	ended     int          // how many of the requests are done
 }
 

@@ -252,6 +252,7 @@ func TestHeld(t *testing.T) {
 		serve := func(id, size int) {
 			in := Decode(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%d,"method":"m"}`, id))
 			in.raw = make([]byte, size)
+			l.peer.enterReader()
 			go l.takeIn(in)
 			synctest.Wait()
 		}
@@ -296,6 +297,7 @@ func TestUnread(t *testing.T) {
 				if batched {
 					line = fmt.Sprintf(`[%s,{"jsonrpc":"2.0","id":%d,"method":"wait"}]`, line, 10+id)
 				}
+				l.peer.enterReader()
 				go l.takeIn(Decode([]byte(line)))
 				synctest.Wait()
 			}
@@ -364,6 +366,7 @@ func TestAnswersOfABatch(t *testing.T) {
 	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { return encoded(large), nil })
 	writes := make(chan Payload, 1)
 	l := newLoop(t.Context(), silentConn{writes, make(chan struct{})}, h, plainProtocol{}, nil, false)
+	l.peer.enterReader()
 	l.takeIn(Decode([]byte(`[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2,"method":"m"},{"jsonrpc":"2.0","id":3,"method":"m"}]`)))
 	var errs []*Error
 	for _, m := range (<-writes).Messages {
@@ -416,12 +419,11 @@ func TestRefusalsAreRead(t *testing.T) {
 // When a conversation has ended, nothing is served and nothing is sent any more: Close may have waited for all goroutines already.
 func TestNothingIsServedAfterTheEnd(t *testing.T) {
 	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { t.Error("it is served"); return nil, nil })
-	ours, _ := Pipe()
+	ours, theirs := Pipe()
 	l := newLoop(t.Context(), ours, h, plainProtocol{}, nil, false)
 	l.peer.refuseCalls(ErrClosed)
-	if l.takeIn(Decode([]byte(`{"jsonrpc":"2.0","method":"m"}`))) {
-		t.Error("the reader reads on")
-	}
+	_ = theirs.Write(t.Context(), Decode([]byte(`{"jsonrpc":"2.0","method":"m"}`)))
+	l.read()                                                           // returns, and does not read on
 	request := Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)) // over HTTP there is no reader
 	if a := l.peer.dispatch(t.Context(), h, request, Exchange{}); a != nil {
 		t.Error("a request is registered")
