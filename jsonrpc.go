@@ -408,16 +408,23 @@ func (l *loop) takeIn(in Payload) (isReader bool) {
 	return next.Stop() // true: the timer has not fired, so there is no other reader
 }
 
-// answer serves the requests of a payload, and writes each response as soon as it is there.
+// answer serves the requests of a payload, and writes each response as soon as it is there. The
+// responses that form an array are written together, when the last one is there.
 func (l *loop) answer(r *responder) {
-	if r.asArray { // the responses to a batch
-		l.answerAsArray(r)
-		return
-	}
 	defer r.release() // then the requests do not count as unanswered any more
+	out := Payload{Batch: r.asArray}
+	defer func() { // also if Handle ends its goroutine, as t.FailNow does
+		if out.Messages != nil { // nil: no array, or all requests of it were cancelled
+			l.write(out)
+		}
+	}()
 	r.serve(func(m *Message) {
 		m = r.used.countedOrError(m) // an error, if too many bytes of results wait to be written
-		l.write(Payload{Messages: []*Message{m}})
+		out.Messages = append(out.Messages, m)
+		if !r.asArray {
+			l.write(out)
+			out.Messages = nil
+		}
 	})
 }
 
@@ -1788,18 +1795,6 @@ func (r *reservation) countedOrError(m *Message) *Message {
 // atMostAll returns how many bytes are counted for n. A payload or a result may have any size
 // if it is alone.
 func atMostAll(n int) int { return min(counted(n), maxHeld) }
-
-// answerAsArray serves the requests of a batch, and writes their responses as one array.
-func (l *loop) answerAsArray(r *responder) {
-	defer r.release()
-	array := Payload{Batch: true}
-	defer func() { // also if Handle ends its goroutine, as t.FailNow does
-		if array.Messages != nil { // nil: all requests were cancelled
-			l.write(array)
-		}
-	}()
-	r.serve(func(m *Message) { array.Messages = append(array.Messages, r.used.countedOrError(m)) })
-}
 
 // reportUnsent logs that a client could not send an answer, and sends an error in place of each
 // result. For instance, a result may be larger than the server allows. Without the error the
