@@ -1287,14 +1287,15 @@ type valuesContext struct {
 // Value returns a value of the other context.
 func (c valuesContext) Value(key any) any { return c.values.Value(key) }
 
-// cancelServed cancels the request with this id, if allowed returns true for it. It returns the
-// Exchange; nil: no request was cancelled. Until the handler returns, no other request may have
-// the id, unless a second initialize has freed it: see Peer.replace.
-func (p *Peer) cancelServed(id ID, allowed func(*Exchange) bool) *Exchange {
+// cancelServed cancels the request with this id, unless it is exclusive: what follows such a
+// request depends on it. It returns the Exchange; nil: no request was cancelled. Until the
+// handler returns, no other request may have the id, unless a second initialize has freed it:
+// see Peer.replace.
+func (p *Peer) cancelServed(id ID) *Exchange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.serving[id]
-	if s == nil || !allowed(s.exchange) {
+	if s == nil || s.exchange.exclusive {
 		return nil
 	}
 	s.cancelled = true
@@ -1608,7 +1609,7 @@ func (plainProtocol) takeNotification(x *Exchange) bool {
 		return false
 	}
 	if id, ok := parseID(member(x.Request.Params, "id")); ok {
-		x.owner.cancelServed(id, func(*Exchange) bool { return true })
+		x.owner.cancelServed(id)
 	}
 	return true
 }

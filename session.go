@@ -3914,7 +3914,7 @@ func (m *mcpProtocol) cancel(x *Exchange) {
 	if !ok {
 		return
 	}
-	cancelled := x.owner.cancelServed(id, func(x *Exchange) bool { return x.Request.Method != "initialize" })
+	cancelled := x.owner.cancelServed(id) // not initialize, which is exclusive
 	switch {
 	case cancelled != nil:
 		x.owner.log.Debug("cancelled", "method", brief(cancelled.Request.Method), "id", brief(id.String()), "reason", brief(p.Reason))
