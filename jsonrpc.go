@@ -49,8 +49,8 @@ package main
 //	cancel        to end the context of a request, because its sender does not want the response
 //
 // Two rules come from MCP, and are stricter than JSON-RPC 2.0: an id is a string or an integer,
-// and params and results are objects. All else that MCP decides goes through one interface,
-// protocol. Without MCP, the notification $/cancelRequest of the Language Server Protocol
+// and params and results are objects. A Peer also notes the progress token of each call. All
+// else that MCP decides goes through one interface, protocol. Without MCP, the notification $/cancelRequest of the Language Server Protocol
 // cancels a request. You can copy this file alone, for any transport, and for any protocol that
 // keeps the two rules. All other files of this package need it.
 //
@@ -699,7 +699,7 @@ func (p *Peer) call(ctx context.Context, send sender, method string, params, res
 // pendingCall is a call that waits for its response.
 type pendingCall struct {
 	request *Message
-	key     ID // by which notifications name the call: in MCP, its progress token; the zero ID: none do
+	token   ID // the progress token in its params, for Peer.expects; the zero ID: there is none
 	// response has room for one. If the call fails, a Message with the reason in unusable is
 	// put here.
 	response chan *Message
@@ -707,7 +707,9 @@ type pendingCall struct {
 
 // registerCall gives a request its id, and puts it into the table of calls.
 func (p *Peer) registerCall(m *Message) (*pendingCall, error) {
-	c := &pendingCall{request: m, key: p.protocol.callKey(m), response: make(chan *Message, 1)}
+	// The token is read once: to search large params for each notification would take too long.
+	token, _ := parseID(member(member(m.Params, "_meta"), "progressToken"))
+	c := &pendingCall{request: m, token: token, response: make(chan *Message, 1)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.callErr != nil {
@@ -1579,9 +1581,6 @@ type protocol interface {
 	// takeNotification is called for each notification. If it returns true, the Handler is not
 	// called.
 	takeNotification(x *Exchange) (handled bool)
-	// callKey returns the key by which notifications refer to one of our calls, such as a
-	// progress token; the zero ID: there is none.
-	callKey(call *Message) ID
 	// abandoned returns the notification that tells the peer that no caller waits for the
 	// response to call any more; nil: the peer is not told.
 	abandoned(call *Message, why error) *Message
@@ -1613,9 +1612,6 @@ func (plainProtocol) takeNotification(x *Exchange) bool {
 	}
 	return true
 }
-
-// callKey returns no key: no notification refers to a call.
-func (plainProtocol) callKey(*Message) ID { return ID{} }
 
 // abandoned returns a $/cancelRequest.
 func (plainProtocol) abandoned(call *Message, _ error) *Message {

@@ -3814,12 +3814,12 @@ func (p *Peer) whenEnded(f func()) bool {
 	return p.ctx.Err() == nil
 }
 
-// expects reports whether a call waits to which callKey has given this key.
-func (p *Peer) expects(key ID) bool {
+// expects reports whether a call waits that has this progress token.
+func (p *Peer) expects(token ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.calls {
-		if c.key == key {
+		if c.token == token {
 			return true
 		}
 	}
@@ -3925,13 +3925,6 @@ func (m *mcpProtocol) cancel(x *Exchange) {
 			x.owner.fail(id, errSubscriptionEnded)
 		}
 	}
-}
-
-// callKey returns the progress token of a call.
-func (m *mcpProtocol) callKey(call *Message) ID {
-	meta, _ := call.Meta()
-	token, _ := parseID(meta.ProgressToken)
-	return token
 }
 
 // abandoned returns the notifications/cancelled for a call. 2025-11-25
