@@ -379,10 +379,11 @@ func (l *loop) noteEnd(err error) {
 	if err == io.EOF {
 		err = nil
 	}
-	if l.peer.weAreClient { // before the calls, so that a caller whose call fails finds the context ended
-		l.peer.endContexts(why)
+	if l.peer.weAreClient {
+		l.peer.endContexts(why) // calls refuseCalls, too
+	} else {
+		l.peer.refuseCalls(why)
 	}
-	l.peer.refuseCalls(why)
 	select {
 	case l.result <- err:
 	default: // the first reason is the one that counts
@@ -555,12 +556,6 @@ func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) err
 	case p.unanswered >= maxInFlight || in.isTooMuch:
 		return errBusy
 	}
-	p.enterRequest(ctx, x)
-	return nil
-}
-
-// enterRequest puts a request into the table. The caller holds mu.
-func (p *Peer) enterRequest(ctx context.Context, x *Exchange) {
 	s := &served{exchange: x, id: x.Request.ID}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	if p.serving == nil {
@@ -568,11 +563,7 @@ func (p *Peer) enterRequest(ctx context.Context, x *Exchange) {
 	}
 	x.state, p.serving[s.id] = s, s
 	p.unanswered++
-	if p.ctx.Err() != nil {
-		// endContexts has cancelled what was in the table, perhaps before this request was put
-		// there.
-		s.cancel()
-	}
+	return nil
 }
 
 // ---- Answering ----
@@ -1473,9 +1464,12 @@ func (p *Peer) Close() error {
 	return err
 }
 
-// endContexts ends the context of the conversation, and the contexts of all requests.
+// endContexts ends the context of the conversation, then all calls that wait, and then the
+// contexts of all requests. So a caller whose call fails finds the context of the conversation
+// ended. After refuseCalls no request is registered any more, so stopServing finds all.
 func (p *Peer) endContexts(why error) {
-	p.endCtx(why) // before the lock: registerRequest looks at ctx after it has put a request into the table
+	p.endCtx(why)
+	p.refuseCalls(closedBecause(why))
 	p.stopServing()
 	p.mu.Lock()
 	onEnd := p.onEnd
@@ -1500,7 +1494,7 @@ func (p *Peer) stopServing() (stopped int) {
 }
 
 // refuseCalls ends all calls that wait, with err. No call can begin after that: it fails with
-// the err of the first refuseCalls.
+// the err of the first refuseCalls. Requests of the peer are ignored.
 func (p *Peer) refuseCalls(err error) {
 	p.mu.Lock()
 	p.callErr = cmp.Or(p.callErr, err)

@@ -856,7 +856,7 @@ func (s *Session) stop(why error) {
 		streams = append(streams, s.standalone)
 	}
 	s.table.mu.Unlock()
-	s.Peer.refuseCalls(fmt.Errorf("%w: the session was %w", ErrClosed, why))
+	s.Peer.refuseCalls(fmt.Errorf("%w: the session was %w", ErrClosed, why)) // says more than endContexts would
 	s.Peer.endContexts(why)
 	for _, stream := range streams {
 		stream.end()
