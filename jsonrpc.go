@@ -191,9 +191,6 @@ func decodeMessage(text []byte) *Message {
 	var e envelope          // the members, by name
 	twice := e.decode(text) // a member that appears twice, or ""
 	id, _ := parseID(e.id)  // the zero ID: there is none, or it is wrong
-	if twice == "id" {
-		id = ID{}
-	}
 	m := &Message{ID: id, Method: unquote(e.method), Params: e.params, Result: e.result}
 	reason := m.check(e, twice) // what is wrong; check also reads the error into m.Error
 	if reason == "" {
@@ -2258,7 +2255,7 @@ type envelope struct {
 }
 
 // decode fills the envelope from an object. It returns the name of a member that appears twice;
-// "": none does. If several do, and the id is one of them, it returns "id".
+// "": none does. The value of such a member becomes null, so that neither of the two is used.
 func (e *envelope) decode(text []byte) (twice string) {
 	for name, value := range Each(text) {
 		var member *json.RawMessage
@@ -2278,8 +2275,8 @@ func (e *envelope) decode(text []byte) (twice string) {
 		default:
 			continue
 		}
-		if *member != nil && twice != "id" {
-			twice = string(name)
+		if *member != nil {
+			twice, value = string(name), json.RawMessage("null")
 		}
 		*member = value
 	}
@@ -2372,11 +2369,11 @@ func unparsable(text []byte, reason string) []*Message {
 // not count if it appears twice, or if head may have cut it off.
 func unreadable(head []byte, err error) Payload {
 	var e envelope
-	twice := e.decode(append(bytes.Clone(head), '?')) // with this character, an id at the end is no JSON
+	e.decode(append(bytes.Clone(head), '?')) // with this character, an id at the end is no JSON
 	isRequest := e.method != nil || e.params != nil
 	isResponse := e.result != nil || e.fault != nil
 	id, _ := parseID(e.id)
-	if twice == "id" || !json.Valid(e.id) || !utf8.Valid(e.id) || isRequest == isResponse {
+	if !json.Valid(e.id) || !utf8.Valid(e.id) || isRequest == isResponse {
 		id = ID{}
 	}
 	if id != (ID{}) && isResponse {
