@@ -212,7 +212,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	}
 	// If middleware hides Flush, the response cannot be a stream. canStream also logs that.
 	in.mayStream = acceptsStream && h.canStream(w, &h.noStreams)
-	in.route(Exchange{Principal: principal})
+	in.route(Exchange{handler: h.Handler, Principal: principal})
 }
 
 // route decides about the era and the session of a payload. Each message gets a copy of base. A
@@ -277,10 +277,10 @@ func (in *incoming) initialize(base Exchange) {
 			in.h.Sessions.Delete(s, ErrSessionClosed)
 		}
 	}
-	// 3. openSession calls the handler. If it succeeds, the session is put into the table.
+	// 3. openSession calls the Handler. If it succeeds, the session is put into the table.
 	in.session, in.mayStream = s, false
-	base.Peer = s.Peer
-	in.handOn(context.WithoutCancel(in.r.Context()), HandlerFunc(in.openSession), s.Peer, base)
+	base.Peer, base.handler = s.Peer, HandlerFunc(in.openSession)
+	in.handOn(context.WithoutCancel(in.r.Context()), s.Peer, base)
 }
 
 // inSession dispatches a payload in a session. The handlers continue if the client leaves:
@@ -297,7 +297,7 @@ func (in *incoming) inSession(base Exchange) {
 	defer s.release()
 	in.session = s
 	base.Peer = s.Peer
-	in.handOn(context.WithoutCancel(in.r.Context()), in.h.Handler, s.Peer, base)
+	in.handOn(context.WithoutCancel(in.r.Context()), s.Peer, base)
 }
 
 // checkModern checks a message of the modern era, and dispatches it. A subscription stays open,
@@ -331,11 +331,11 @@ func (in *incoming) withoutSession(base Exchange) {
 	p := newPeer(in.r.Context(), toNobody, statelessProtocol, in.h.Log)       // net/http ends this context when the client leaves
 	stop := context.AfterFunc(in.h.life, func() { p.endContexts(ErrClosed) }) // for Close
 	in.whenHandled = func() { stop() }
-	in.handOn(p.ctx, in.h.Handler, p, base)
+	in.handOn(p.ctx, p, base)
 }
 
 // handOn lets a Peer take in the payload, starts the handlers, and writes the response.
-func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchange) {
+func (in *incoming) handOn(ctx context.Context, p *Peer, base Exchange) {
 	// 1. What the handlers send goes to the stream. The response is its follower, which has
 	// written nothing yet.
 	in.stream = in.h.newStream(in.session)        // in a session it keeps events, if the revision can resume
@@ -360,7 +360,7 @@ func (in *incoming) handOn(ctx context.Context, h Handler, p *Peer, base Exchang
 	// free when it is handled.
 	payload := in.payload
 	in.payload = Payload{}
-	responder := p.dispatch(ctx, h, payload, base)
+	responder := p.dispatch(ctx, payload, base)
 	if responder == nil {
 		in.handled()
 		in.acknowledge(payload) // with 202, if nothing is wrong

@@ -246,6 +246,7 @@ type Exchange struct {
 	// it is nil.
 	Ending <-chan struct{}
 
+	handler      Handler                                   // serves it
 	owner        *Peer                                     // the Peer that has taken the request in; nil only in an Exchange that a test has made
 	state        *served                                   // of a request: its record in Peer.serving; nil for a notification
 	exclusive    bool                                      // nothing more is read before this request is answered; beginRequest sets it
@@ -314,11 +315,10 @@ type Conn interface {
 // same time as those after it. If all are slow, a thousand are read in a second: a new reader
 // starts each millisecond.
 type loop struct {
-	peer    *Peer
-	handler Handler
-	ending  <-chan struct{} // Exchange.Ending of each request
-	result  chan error      // has room for the reason why the conversation has ended; nil: the peer has hung up
-	used    counter         // counts the bytes of what readers serve, and of the results that are not written yet
+	peer   *Peer
+	base   Exchange   // the Exchange of each message is a copy of it
+	result chan error // has room for the reason why the conversation has ended; nil: the peer has hung up
+	used   counter    // counts the bytes of what readers serve, and of the results that are not written yet
 }
 
 const handOverAfter = time.Millisecond // when a request takes longer than this, another reader starts
@@ -330,7 +330,7 @@ const handOverAfter = time.Millisecond // when a request takes longer than this,
 func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) error {
 	ending := make(chan struct{})
 	l := newLoop(ctx, c, h, protocol, log, false) // makes the Peer, too; false: we are the server
-	l.ending = ending
+	l.base.Ending = ending
 	l.start()
 	err, grace := <-l.result, graceAfterHangup // noteEnd has put it there
 	if ctx.Err() != nil {
@@ -392,8 +392,7 @@ func (l *loop) noteEnd(err error) {
 func (l *loop) takeIn(in Payload) (isReader bool) {
 	defer l.peer.working.Done() // Peer.Close and ServeConn wait for this
 	l.count(&in)                // its bytes, until its responses are written
-	base := Exchange{Peer: l.peer, Ending: l.ending, send: l.peer.send}
-	r := l.peer.dispatch(l.peer.ctx, l.handler, in, base)
+	r := l.peer.dispatch(l.peer.ctx, in, l.base)
 	if r == nil { // there is nothing to answer
 		return true
 	}
@@ -473,7 +472,7 @@ type Peer struct {
 // requests: it returns the responder for them, and for refusals; nil: there are none. Each
 // Exchange is a copy of base. The context of each request ends when ctx does. All handlers see
 // the values of ctx.
-func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchange) *responder {
+func (p *Peer) dispatch(ctx context.Context, in Payload, base Exchange) *responder {
 	base.owner, base.used = p, in.used
 	// asArray: the responses form one array. refused: why the payload is not taken; "": it is.
 	asArray, refused := p.protocol.beginPayload(in, &base)
@@ -482,14 +481,14 @@ func (p *Peer) dispatch(ctx context.Context, h Handler, in Payload, base Exchang
 		p.failCalls(in, refused) // those whose responses are in it
 		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
 	}
-	r := &responder{peer: p, handler: h, used: in.used, asArray: asArray}
+	r := &responder{peer: p, used: in.used, asArray: asArray}
 	p.takeReport(in) // logs what the transport says about itself; if it has lost messages, our calls fail
 	for _, m := range in.Messages {
 		switch m.Kind() {
 		case Response:
 			p.deliver(m)
 		case Notification:
-			p.takeNotification(ctx, h, m, base) // the protocol comes first, for cancellations; then the Handler
+			p.takeNotification(ctx, m, base) // the protocol comes first, for cancellations; then the Handler
 		case Request:
 			x := base
 			x.Request = m
@@ -570,7 +569,6 @@ func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) err
 type responder struct {
 	asArray   bool // the responses form one array
 	peer      *Peer
-	handler   Handler
 	refusals  []*Message
 	requests  []*served
 	used      *reservation // of the Payload; it also counts the results
@@ -589,7 +587,7 @@ func (r *responder) serve(write func(*Message)) {
 	for _, s := range r.requests {
 		response := NewResponse(s.id, nil, errStopping)
 		if s.ctx.Err() == nil { // it was not stopped or cancelled before its turn
-			response = s.exchange.callHandler(s.ctx, r.handler)
+			response = s.exchange.callHandler(s.ctx)
 		}
 		r.ended++
 		r.endRequest(s, response, write)
@@ -600,7 +598,7 @@ func (r *responder) serve(write func(*Message)) {
 // not sent: only its Error is logged. The response is errInternal if Handle panics, or if a
 // method of its result does, such as MarshalJSON. If Handle ends its goroutine, callHandler
 // does not return.
-func (x *Exchange) callHandler(ctx context.Context, h Handler) (response *Message) {
+func (x *Exchange) callHandler(ctx context.Context) (response *Message) {
 	defer func() {
 		if r := recover(); r != nil {
 			x.logPanic(r)
@@ -608,7 +606,7 @@ func (x *Exchange) callHandler(ctx context.Context, h Handler) (response *Messag
 		}
 	}()
 	var raw json.RawMessage
-	result, err := h.Handle(ctx, x)
+	result, err := x.handler.Handle(ctx, x)
 	switch {
 	case err != nil:
 		err = x.whyStopped(ctx, err) // if we have stopped the handler, this says so in place of "context canceled"
@@ -1066,7 +1064,8 @@ func newLoop(ctx context.Context, c Conn, h Handler, protocol protocol, log *slo
 	send := func(ctx context.Context, m *Message) error { return c.Write(ctx, Payload{Messages: []*Message{m}}) }
 	p := newPeer(ctx, send, protocol, log)
 	p.weAreClient, p.conn = weAreClient, c
-	return &loop{peer: p, handler: h, result: make(chan error, 1), used: counter{limit: maxHeld}}
+	base := Exchange{Peer: p, handler: h, send: send}
+	return &loop{peer: p, base: base, result: make(chan error, 1), used: counter{limit: maxHeld}}
 }
 
 // newPeer returns a Peer that lives as long as ctx.
@@ -1249,7 +1248,7 @@ func (p *Peer) takeReport(in Payload) {
 }
 
 // takeNotification gives a notification to the protocol, and then to the Handler.
-func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Exchange) {
+func (p *Peer) takeNotification(ctx context.Context, m *Message, x Exchange) {
 	x.Request = m
 	if p.protocol.takeNotification(&x) {
 		return
@@ -1261,7 +1260,7 @@ func (p *Peer) takeNotification(ctx context.Context, h Handler, m *Message, x Ex
 	} else {
 		ctx = context.WithValue(ctx, readerKey{p}, returned)
 	}
-	if response := x.callHandler(ctx, h); response.Error != nil {
+	if response := x.callHandler(ctx); response.Error != nil {
 		p.log.Debug("notification not handled", "method", brief(m.Method), "error", brief(response.Error.Error()))
 	}
 }

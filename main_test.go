@@ -346,7 +346,7 @@ func TestReasonOfTheEnd(t *testing.T) {
 		t.Error("the handler runs after the end")
 		return nil, nil
 	})
-	a := p.dispatch(t.Context(), h, Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)), Exchange{})
+	a := p.dispatch(t.Context(), Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)), Exchange{handler: h})
 	p.endContexts(errors.New("killed"))
 	var answers []*Error
 	a.serve(func(m *Message) { answers = append(answers, m.Error) })
@@ -354,7 +354,7 @@ func TestReasonOfTheEnd(t *testing.T) {
 	if !slices.Equal(answers, []*Error{errStopping}) {
 		t.Error(answers)
 	}
-	if p.dispatch(t.Context(), h, Decode([]byte(`{"jsonrpc":"2.0","id":2,"method":"m"}`)), Exchange{}) != nil {
+	if p.dispatch(t.Context(), Decode([]byte(`{"jsonrpc":"2.0","id":2,"method":"m"}`)), Exchange{handler: h}) != nil {
 		t.Error("a request is registered after the end")
 	}
 	_ = p.Close()
@@ -424,7 +424,7 @@ func TestNothingIsServedAfterTheEnd(t *testing.T) {
 	_ = theirs.Write(t.Context(), Decode([]byte(`{"jsonrpc":"2.0","method":"m"}`)))
 	l.read()                                                           // returns, and does not read on
 	request := Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`)) // over HTTP there is no reader
-	if a := l.peer.dispatch(t.Context(), h, request, Exchange{}); a != nil {
+	if a := l.peer.dispatch(t.Context(), request, Exchange{handler: h}); a != nil {
 		t.Error("a request is registered")
 	}
 	l.peer.goSend(func() { t.Error("something is sent") })
@@ -445,8 +445,9 @@ func TestLongBatchIsNotDecoded(t *testing.T) {
 
 // The result of a notification is not sent, so it need not be JSON.
 func TestNotificationHasNoResult(t *testing.T) {
-	x := &Exchange{Request: &Message{Method: "m"}}
-	response := x.callHandler(t.Context(), HandlerFunc(func(context.Context, *Exchange) (any, error) { return make(chan int), nil }))
+	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { return make(chan int), nil })
+	x := &Exchange{Request: &Message{Method: "m"}, handler: h}
+	response := x.callHandler(t.Context())
 	if response.Error != nil {
 		t.Error(response.Error)
 	}
@@ -460,8 +461,9 @@ func TestPanicIsShown(t *testing.T) {
 	var out lockedBuffer
 	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
 	p := newPeer(t.Context(), nil, plainProtocol{}, nil)
-	x := &Exchange{Request: &Message{ID: NumberID(1), Method: "m"}, owner: p}
-	response := x.callHandler(t.Context(), HandlerFunc(func(context.Context, *Exchange) (any, error) { panic("oh") }))
+	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { panic("oh") })
+	x := &Exchange{Request: &Message{ID: NumberID(1), Method: "m"}, handler: h, owner: p}
+	response := x.callHandler(t.Context())
 	if response.Error != errInternal || !strings.Contains(out.String(), "panic=oh") {
 		t.Error(response.Error, out.String())
 	}
@@ -474,7 +476,7 @@ func TestRequestIsNotHeld(t *testing.T) {
 	in := Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`))
 	collected := make(chan struct{})
 	runtime.AddCleanup(in.Messages[0], func(done chan struct{}) { close(done) }, collected)
-	p.dispatch(t.Context(), h, in, Exchange{}).serve(func(*Message) {
+	p.dispatch(t.Context(), in, Exchange{handler: h}).serve(func(*Message) {
 		waitFor(t, func() bool {
 			runtime.GC()
 			return closedWithin(time.Millisecond, collected)
@@ -513,7 +515,7 @@ func TestBounds(t *testing.T) {
 			p := newPeer(t.Context(), nil, plainProtocol{}, nil)
 			p.weAreClient = true
 			for i := range n {
-				if p.dispatch(t.Context(), nil, Decode(fmt.Appendf(nil, `{"id":%d}`, i)), Exchange{}) != nil {
+				if p.dispatch(t.Context(), Decode(fmt.Appendf(nil, `{"id":%d}`, i)), Exchange{}) != nil {
 					held++
 				}
 			}
@@ -561,7 +563,7 @@ func TestResponseIsLast(t *testing.T) {
 		})
 		p := newPeer(t.Context(), nil, plainProtocol{}, nil)
 		dispatch := func(method string) *responder {
-			return p.dispatch(t.Context(), h, Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"`+method+`"}`)), Exchange{send: send})
+			return p.dispatch(t.Context(), Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"`+method+`"}`)), Exchange{handler: h, send: send})
 		}
 		responses := 0
 		a := dispatch("notifies")
@@ -2946,7 +2948,7 @@ func TestReplacedCallsAreNotCancelled(t *testing.T) {
 		return nil, x.Call(ctx, "roots/list", nil, nil)
 	})
 	serve := func(request string) {
-		a := p.dispatch(t.Context(), h, Decode([]byte(request)), Exchange{Peer: p, send: send})
+		a := p.dispatch(t.Context(), Decode([]byte(request)), Exchange{handler: h, Peer: p, send: send})
 		a.serve(func(m *Message) { t.Error(m) })
 		a.release()
 	}
@@ -2971,9 +2973,9 @@ func TestReplacedRequestEnds(t *testing.T) {
 	p := newPeer(t.Context(), nil, new(mcpProtocol), nil)
 	h := HandlerFunc(func(context.Context, *Exchange) (any, error) { return nil, nil })
 	request := Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"m"}`))
-	first := p.dispatch(t.Context(), h, request, Exchange{})
+	first := p.dispatch(t.Context(), request, Exchange{handler: h})
 	p.replace(func(*Exchange) bool { return false }, errReplaced)
-	second := p.dispatch(t.Context(), h, request, Exchange{})
+	second := p.dispatch(t.Context(), request, Exchange{handler: h})
 	first.serve(func(m *Message) { t.Error("the second client gets", m) })
 	if s := second.requests[0]; p.serving[s.id] != s {
 		t.Error("the request is not in the table any more")

@@ -3486,8 +3486,8 @@ func (c *Client) answerQuestions(ctx context.Context, conn *connection, asked In
 		retry.Add("requestState", asked.RequestState)
 	}
 	for _, m := range all {
-		x := &Exchange{Request: m, owner: conn.peer, protocolData: &mcpFacts{revision: conn.revision}}
-		response := x.callHandler(ctx, HandlerFunc(c.handle))
+		x := &Exchange{Request: m, handler: HandlerFunc(c.handle), owner: conn.peer, protocolData: &mcpFacts{revision: conn.revision}}
+		response := x.callHandler(ctx)
 		switch {
 		case conn.peer.Context().Err() != nil:
 			return nil, context.Cause(conn.peer.Context())

@@ -1202,9 +1202,9 @@ func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal stri
 // handOn lets the Peer of a conversation take in a payload, runs its handlers, and gives back
 // the places of its requests.
 func (h *SSEHandler) handOn(w http.ResponseWriter, r *http.Request, in Payload, s *Session, places int) {
-	base := Exchange{Peer: s.Peer, Principal: s.Owner, Header: r.Header, Ending: h.open.Done(), send: s.send}
+	base := Exchange{handler: HandlerFunc(h.handle), Peer: s.Peer, Principal: s.Owner, Header: r.Header, Ending: h.open.Done(), send: s.send}
 	h.countResults(&base, in)
-	answer := s.Peer.dispatch(context.WithoutCancel(r.Context()), HandlerFunc(h.handle), in, base)
+	answer := s.Peer.dispatch(context.WithoutCancel(r.Context()), in, base)
 	if answer == nil {
 		h.running.give(places)
 		if places > 0 { // the conversation has ended meanwhile
