@@ -787,7 +787,7 @@ func (in *incoming) legacyWithoutSession(base Exchange, isInitialize bool) {
 func (h *StreamableHandler) validate(header http.Header, in Payload) *Error {
 	m := in.Messages[0]
 	if in.Batch || m.Kind() == Response {
-		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: one request or notification in a POST"}
+		return invalidRequest("one request or notification in a POST")
 	}
 	if m.Kind() == Invalid {
 		return m.Error

@@ -186,7 +186,7 @@ func Decode(data []byte) Payload {
 // null: "id":null is a wrong id, and not a missing one.
 func decodeMessage(text []byte) *Message {
 	if text[0] != '{' {
-		return newInvalid(ID{}, CodeInvalidRequest, "Invalid request: not an object")
+		return newInvalid(ID{}, "not an object")
 	}
 	var e envelope          // the members, by name
 	twice := e.decode(text) // a member that appears twice, or ""
@@ -201,7 +201,7 @@ func decodeMessage(text []byte) *Message {
 		// fails.
 		return &Message{ID: id, unusable: fmt.Errorf("invalid response: %s", reason)}
 	}
-	return newInvalid(id, CodeInvalidRequest, "Invalid request: "+reason)
+	return newInvalid(id, reason)
 }
 
 // ==== The conversation ====
@@ -479,7 +479,7 @@ func (p *Peer) dispatch(ctx context.Context, in Payload, base Exchange) *respond
 	if refused != "" { // one error answers the whole payload
 		asArray = false
 		p.failCalls(in, refused) // those whose responses are in it
-		in.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, "Invalid request: "+refused)}
+		in.Messages = []*Message{newInvalid(ID{}, refused)}
 	}
 	r := &responder{peer: p, used: in.used, asArray: asArray}
 	p.takeReport(in) // logs what the transport says about itself; if it has lost messages, our calls fail
@@ -548,7 +548,7 @@ func (p *Peer) registerRequest(ctx context.Context, in Payload, x *Exchange) err
 	case p.callErr != nil: // the conversation is ending: a response would not be read
 		return errIgnored
 	case p.serving[x.Request.ID] != nil:
-		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: its id is in flight"}
+		return invalidRequest("its id is in flight")
 	case p.unanswered >= maxInFlight || in.isTooMuch:
 		return errBusy
 	}
@@ -762,8 +762,8 @@ func NewResponse(id ID, result any, err error) *Message {
 
 // newInvalid returns the Invalid message for text that is not a message. 2025-11-25
 // basic#error-responses: the id is left out if it could not be read.
-func newInvalid(id ID, code int, reason string) *Message {
-	return &Message{ID: id, invalid: true, Error: &Error{Code: code, Message: reason}}
+func newInvalid(id ID, reason string) *Message {
+	return &Message{ID: id, invalid: true, Error: invalidRequest(reason)}
 }
 
 // Unusable returns why the call that waits for this response fails: the response breaks the
@@ -844,6 +844,11 @@ func (e *Error) Error() string {
 		text += ": " + data
 	}
 	return fmt.Sprintf("%s (%d)", text, e.Code)
+}
+
+// invalidRequest returns an Error with CodeInvalidRequest.
+func invalidRequest(reason string) *Error {
+	return &Error{Code: CodeInvalidRequest, Message: "Invalid request: " + reason}
 }
 
 // InvalidParams returns an Error with CodeInvalidParams. The reason is in the message, because
@@ -2340,8 +2345,8 @@ func (p *Payload) decodeBatch(text []byte) {
 		}
 	}
 	if n := len(p.Messages); n == 0 || n > maxInFlight {
-		reason := fmt.Sprintf("Invalid request: a batch has 1 to %d messages", maxInFlight)
-		p.Messages = []*Message{newInvalid(ID{}, CodeInvalidRequest, reason)}
+		reason := fmt.Sprintf("a batch has 1 to %d messages", maxInFlight)
+		p.Messages = []*Message{newInvalid(ID{}, reason)}
 		if n > maxInFlight {
 			p.Lost = fmt.Errorf("%w: a batch of more than %d messages", ErrTooLarge, maxInFlight)
 		}
@@ -2357,7 +2362,7 @@ func (p *Payload) decodeBatch(text []byte) {
 func unparsable(text []byte, reason string) []*Message {
 	in := unreadable(text, errors.New(reason))
 	if in.Messages[0].invalid { // JSON-RPC 2.0 #error_object: this error has no id
-		return []*Message{newInvalid(ID{}, CodeParseError, "Parse error: "+reason)}
+		return []*Message{{invalid: true, Error: &Error{Code: CodeParseError, Message: "Parse error: " + reason}}}
 	}
 	return in.Messages
 }
@@ -2378,7 +2383,7 @@ func unreadable(head []byte, err error) Payload {
 	if id != (ID{}) && isResponse {
 		return newLost(id, err)
 	}
-	in := Payload{Messages: []*Message{newInvalid(id, CodeInvalidRequest, "Invalid request: "+err.Error())}}
+	in := Payload{Messages: []*Message{newInvalid(id, err.Error())}}
 	if !isRequest || isResponse { // it may be the response to any call
 		in.Lost = err
 	}

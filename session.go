@@ -582,7 +582,7 @@ func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 	case err != nil:
 		return err
 	case modern && in.Batch:
-		return &Error{Code: CodeInvalidRequest, Message: "Invalid request: a batch in " + meta.ProtocolVersion}
+		return invalidRequest("a batch in " + meta.ProtocolVersion)
 	case modern:
 		facts.revision, facts.meta = rev, meta
 		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC requests to
