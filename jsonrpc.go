@@ -50,9 +50,10 @@ package main
 //
 // Two rules come from MCP, and are stricter than JSON-RPC 2.0: an id is a string or an integer,
 // and params and results are objects. A Peer also notes the progress token of each call. All
-// else that MCP decides goes through one interface, protocol. Without MCP, the notification $/cancelRequest of the Language Server Protocol
-// cancels a request. You can copy this file alone, for any transport, and for any protocol that
-// keeps the two rules. All other files of this package need it.
+// else that MCP decides goes through one interface, protocol. Without MCP, the notification
+// $/cancelRequest of the Language Server Protocol cancels a request. You can copy this file
+// alone, for any transport, and for any protocol that keeps the two rules. All other files of
+// this package need it.
 //
 // Decode cannot fail. Bad text becomes a Message of the kind Invalid, which holds the error
 // response to send back. If it is a bad response, it becomes a Response that makes its call
@@ -60,7 +61,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One call,
 // through the code" there follows a request step by step. On a first reading, read to the
-// banner "More about messages": 733 lines. These lines follow a message from its text to the
+// banner "More about messages": 727 lines. These lines follow a message from its text to the
 // Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all files,
@@ -325,7 +326,7 @@ const handOverAfter = time.Millisecond // when a request takes longer than this,
 
 // serveConn is a conversation from its beginning to its end, at a server. How it ends:
 //
-//	the client hangs up   noteEnd: calls fail ─► Ending is closed ─► 5 s for the handlers ─► Peer.Close ends the contexts
+//	the client hangs up   noteEnd: calls fail ─► Ending is closed ─► 5 s for the handlers ─► Peer.Close ends their contexts
 //	ctx ends              noteEnd: calls fail ─► Ending is closed ─► 3 s for the handlers ─► Peer.Close
 func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) error {
 	ending := make(chan struct{})
@@ -341,8 +342,9 @@ func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *s
 	return errors.Join(err, l.peer.Close())
 }
 
-// start starts the first reader. The end of the context of the conversation is noted here, and
-// not when Read returns, because a Read of standard input may return much later.
+// start starts the first reader. When the context of the conversation ends, that is noted, and
+// the Conn is closed. It is noted here, and not when Read returns, because a Read of standard
+// input may return much later.
 func (l *loop) start() {
 	context.AfterFunc(l.peer.ctx, func() {
 		l.noteEnd(context.Cause(l.peer.ctx))
@@ -462,7 +464,7 @@ type Peer struct {
 	lastID     int64               // of our calls
 	calls      map[ID]*pendingCall // our calls; nil: none
 	serving    map[ID]*served      // its requests; nil: none, because an idle session should stay small
-	callErr    error               // set when the conversation begins to end: why no more calls can be made
+	callErr    error               // set when the conversation begins to end: why there are no more calls and requests
 	onEnd      func()              // runs when the conversation has ended, perhaps more than once; nil: nothing does
 	unanswered int                 // requests and refusals whose responses are not yet written
 }
@@ -470,8 +472,8 @@ type Peer struct {
 // dispatch takes in a payload. It hands responses to the calls that wait for them, and
 // notifications to the Handler, in the order in which they were sent. It does not serve
 // requests: it returns the responder for them, and for refusals; nil: there are none. Each
-// Exchange is a copy of base. The context of each request ends when ctx does. All handlers see
-// the values of ctx.
+// Exchange is a copy of base, with its Handler. The context of each request ends when ctx does.
+// All handlers see the values of ctx.
 func (p *Peer) dispatch(ctx context.Context, in Payload, base Exchange) *responder {
 	base.owner, base.used = p, in.used
 	// asArray: the responses form one array. refused: why the payload is not taken; "": it is.
