@@ -189,11 +189,10 @@ func decodeMessage(text []byte) *Message {
 	if text[0] != '{' {
 		return newInvalid(ID{}, "not an object")
 	}
-	var e envelope          // the members, by name
-	twice := e.decode(text) // a member that appears twice, or ""
+	e := readEnvelope(text) // the members, by name
 	id, _ := parseID(e.id)  // the zero ID: there is none, or it is wrong
 	m := &Message{ID: id, Method: unquote(e.method), Params: e.params, Result: e.result}
-	reason := m.check(e, twice) // what is wrong; check also reads the error into m.Error
+	reason := m.check(e) // what is wrong; check also reads the error into m.Error
 	if reason == "" {
 		return m
 	}
@@ -2255,14 +2254,16 @@ func member(object []byte, name string) (found json.RawMessage) {
 
 // ---- What is a message ----
 
-// envelope holds the members of a message, as they were sent; nil: missing.
+// envelope holds the members of a message, as they were sent; nil: missing. The value of a
+// member that appears twice is null, so that neither of the two is used.
 type envelope struct {
 	version, id, method, params, result, fault json.RawMessage
+
+	twice string // the name of a member that appears twice; "": none does
 }
 
-// decode fills the envelope from an object. It returns the name of a member that appears twice;
-// "": none does. The value of such a member becomes null, so that neither of the two is used.
-func (e *envelope) decode(text []byte) (twice string) {
+// readEnvelope reads the members of an object.
+func readEnvelope(text []byte) (e envelope) {
 	for name, value := range Each(text) {
 		var member *json.RawMessage
 		switch string(name) {
@@ -2282,22 +2283,21 @@ func (e *envelope) decode(text []byte) (twice string) {
 			continue
 		}
 		if *member != nil {
-			twice, value = string(name), json.RawMessage("null")
+			e.twice, value = string(name), json.RawMessage("null")
 		}
 		*member = value
 	}
-	return twice
+	return e
 }
 
 // isResponse reports whether the members are those of a response.
 func (e *envelope) isResponse() bool { return e.method == nil && (e.result != nil || e.fault != nil) }
 
-// check returns what is wrong with a message; "": nothing is. twice is the name of a member
-// that appears twice.
-func (m *Message) check(e envelope, twice string) (reason string) {
+// check returns what is wrong with a message; "": nothing is.
+func (m *Message) check(e envelope) (reason string) {
 	switch {
-	case twice != "":
-		return "duplicate member " + twice
+	case e.twice != "":
+		return "duplicate member " + e.twice
 	case unquote(e.version) != "2.0":
 		return `jsonrpc must be "2.0"`
 	case e.isResponse():
@@ -2374,8 +2374,7 @@ func unparsable(text []byte, reason string) []*Message {
 // member. Then only one call fails, or the request can be answered with the error. An id does
 // not count if it appears twice, or if head may have cut it off.
 func unreadable(head []byte, err error) Payload {
-	var e envelope
-	e.decode(append(bytes.Clone(head), '?')) // with this character, an id at the end is no JSON
+	e := readEnvelope(append(bytes.Clone(head), '?')) // with this character, an id at the end is no JSON
 	isRequest := e.method != nil || e.params != nil
 	isResponse := e.result != nil || e.fault != nil
 	id, _ := parseID(e.id)
