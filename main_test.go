@@ -598,6 +598,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`[{"jsonrpc":"2.0","id":"\u0061\\","result":{"a":[1,{"]":"}"}]}},1,[],{}]`))
 	f.Add([]byte(`{"jsonrpc":"2.0","error":{"code":-32700,"message":"\ud800","data":[]}}`))
 	f.Add([]byte("{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2}\xff"))
+	f.Add([]byte("{\"\x80\":\"\",\"id\":0,\"result\":{}}"))
 	for object := `{"c\\":[1,{"\"":"]\\"}],"name":"x\"","n":-1.5e3,"arguments":null}`; object != ""; object = object[:len(object)-1] {
 		f.Add([]byte(object))
 		f.Add([]byte(object + "}"))
@@ -612,8 +613,9 @@ func FuzzDecode(f *testing.F) {
 			} `json:"c,omitempty"`
 		}
 		in := Decode(bytes.Clone(data))
-		_ = Bind(data, &bound)                                                               // what is no JSON may bind to anything, but it is no reason to panic
-		lost := len(in.Messages) == 1 && in.Messages[0].unusable != nil && !json.Valid(data) // a response that is not JSON ends its call
+		_ = Bind(data, &bound) // what is no JSON may bind to anything, but it is no reason to panic
+		isText := json.Valid(data) && utf8.Valid(data)
+		lost := len(in.Messages) == 1 && in.Messages[0].unusable != nil && !isText // a response that is not JSON, or not UTF-8, ends its call
 		if want, got := slowly(data), outline(in); !lost && !slices.Equal(got, want) {
 			t.Fatalf("%q: %q, want %q", data, got, want)
 		}
