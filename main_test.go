@@ -2970,6 +2970,21 @@ func TestReplacedCallsAreNotCancelled(t *testing.T) {
 	replaces.Wait()
 }
 
+// An initialize cannot be cancelled: what follows it depends on it.
+func TestInitializeIsNotCancelled(t *testing.T) {
+	p := newPeer(t.Context(), nil, new(mcpProtocol), nil)
+	base := Exchange{handler: HandlerFunc(func(context.Context, *Exchange) (any, error) { return nil, nil })}
+	for method, want := range map[string]int{"initialize": 1, "ping": 0} {
+		r := p.dispatch(t.Context(), Decode([]byte(`{"jsonrpc":"2.0","id":1,"method":"`+method+`"}`)), base)
+		p.dispatch(t.Context(), Decode([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)), base)
+		answers := 0
+		r.serve(func(*Message) { answers++ })
+		if answers != want {
+			t.Errorf("%s: %d answers", method, answers)
+		}
+	}
+}
+
 // A request of the first client ends after the second client has sent one with the same id. That one stays in the table.
 func TestReplacedRequestEnds(t *testing.T) {
 	p := newPeer(t.Context(), nil, new(mcpProtocol), nil)
