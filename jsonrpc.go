@@ -61,7 +61,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One call,
 // through the code" there follows a request step by step. On a first reading, read to the
-// banner "More about messages": 727 lines. These lines follow a message from its text to the
+// banner "More about messages": 728 lines. These lines follow a message from its text to the
 // Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all files,
@@ -304,8 +304,10 @@ type Conn interface {
 // goroutine does all this: the reader. ServeConn and OpenConn make the loop, and start it.
 //
 // With a goroutine for each request, requests would lose their order, such as logging/setLevel
-// and the call after it. But while the reader serves a request, it does not read. So when a
-// request takes long, a timer starts another reader, and the first one ends after its request:
+// and the call after it. If the reader waited for these goroutines, a quick call would take
+// twice as much processor time: goroutines that wake each other cost more than the call. So the
+// reader serves requests itself. But meanwhile it does not read. So when a request takes long, a
+// timer starts another reader, and the first one ends after its request:
 //
 //	reader 1   reads A, serves A ........................ writes the response, ends
 //	timer              1 ms ─► starts reader 2
