@@ -47,7 +47,7 @@ package main
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// On a first reading, read to the banner "The header of legacy requests": 576 lines. The head
+// On a first reading, read to the banner "The header of legacy requests": 590 lines. The head
 // of sse.go has the words, such as response and handler. On a second reading, the client begins
 // at the banner "The client". testdata/fifth is a whole client in 570 lines.
 //
@@ -344,7 +344,7 @@ func (in *incoming) handOn(ctx context.Context, p *Peer, base Exchange) {
 	in.stream.follower = in.follower
 	in.revision = base.facts().revision
 	base.Header, base.Ending = in.r.Header, in.h.open.Done() // open ends when Close begins
-	base.send = answersOnly
+	base.send = answersOnly // without a stream, what precedes the answer is dropped
 	if in.mayStream {
 		base.send = in.stream.send
 		base.facts().disconnect = in.stream.disconnect // for Exchange.Disconnect
@@ -384,14 +384,6 @@ func (in *incoming) handled() {
 	if in.whenHandled != nil {
 		in.whenHandled()
 	}
-}
-
-// answersOnly is for clients that accept no stream. What precedes the answer is dropped.
-func answersOnly(_ context.Context, m *Message) error {
-	if m.Kind() == Request {
-		return ErrNoServerRequests
-	}
-	return nil
 }
 
 // ---- The response to a POST: JSON, or a stream ----
@@ -628,6 +620,14 @@ func (h *StreamableHandler) checkVersion(r *http.Request) *Error {
 		return mismatch("More than one MCP-Protocol-Version")
 	case len(named) == 1 && !slices.Contains(h.legacy, named[0]):
 		return versionError(h.versions, named[0])
+	}
+	return nil
+}
+
+// answersOnly is for clients that accept no stream. What precedes the answer is dropped.
+func answersOnly(_ context.Context, m *Message) error {
+	if m.Kind() == Request {
+		return ErrNoServerRequests
 	}
 	return nil
 }

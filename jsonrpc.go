@@ -61,7 +61,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One call,
 // through the code" there follows a request step by step. On a first reading, read to the
-// banner "More about messages": 728 lines. These lines follow a message from its text to the
+// banner "More about messages": 726 lines. These lines follow a message from its text to the
 // Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all files,
