@@ -344,7 +344,7 @@ func (in *incoming) handOn(ctx context.Context, p *Peer, base Exchange) {
 	in.stream.follower = in.follower
 	in.revision = base.facts().revision
 	base.Header, base.Ending = in.r.Header, in.h.open.Done() // open ends when Close begins
-	base.send = answersOnly // without a stream, what precedes the answer is dropped
+	base.send = answersOnly                                  // without a stream, what precedes the answer is dropped
 	if in.mayStream {
 		base.send = in.stream.send
 		base.facts().disconnect = in.stream.disconnect // for Exchange.Disconnect
