@@ -47,7 +47,7 @@ package main
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// On a first reading, read to the banner "The header of legacy requests": 590 lines. The head
+// On a first reading, read to the banner "The header of legacy requests": 580 lines. The head
 // of sse.go has the words, such as response and handler. On a second reading, the client begins
 // at the banner "The client". testdata/fifth is a whole client in 570 lines.
 //
@@ -156,6 +156,38 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, http.StatusMethodNotAllowed, ID{}, "Method not allowed")
 	}
 }
+
+// ---- What becomes of a message: where it goes, and what a cut does to a call ----
+//
+// Where the server sends a message that is not an answer, if it belongs to a request:
+//
+//	in a session                  the stream of the POST
+//	in the modern era             the stream of the POST; a question is the result of the call
+//	legacy, without a session     the stream of the POST; a question fails
+//
+// And if it belongs to none:
+//
+//	in a session                  the standalone stream. Without a GET the message is refused: Notify and
+//	                              Call return an error. After a cut it is kept, if events are kept, and
+//	                              the client may have read an id
+//	in the modern era             Server.Publish sends it on the stream of each subscriptions/listen
+//	legacy, without a session     it is dropped: x.Peer is nil
+//
+// What becomes of a call when its connection breaks, at the server:
+//
+//   - In a session, the handler continues. Its answer is kept on three conditions: the response is a
+//     stream, Sessions.Keep allows it, and the client may have read an event id. Otherwise the answer
+//     is dropped.
+//   - Without a session, and in the modern era, the handler is cancelled: its context ends. Its
+//     answer is dropped.
+//
+// And at our client:
+//
+//   - It continues the stream with a GET, if it has read an event id, and if streams can be
+//     continued in that revision. If they cannot, or if eight GETs in a row bring nothing, the call fails with
+//     ErrInterrupted.
+//   - If no byte of the response has come, the call fails with the error of net/http. Nobody knows
+//     whether it has run.
 
 // ---- POST ----
 
@@ -378,14 +410,6 @@ func (in *incoming) handOn(ctx context.Context, p *Peer, base Exchange) {
 	in.respond()
 }
 
-// handled gives back what was taken for the payload, when its handlers have returned.
-func (in *incoming) handled() {
-	in.places.give(in.requests)
-	if in.whenHandled != nil {
-		in.whenHandled()
-	}
-}
-
 // ---- The response to a POST: JSON, or a stream ----
 
 // respond writes the response. It returns when the response is over, which may be long before
@@ -421,17 +445,21 @@ func (in *incoming) respond() {
 // decide yet, write is nil, and changed is closed when it can be asked again. The first line
 // that fits counts:
 //
-//	1  the client has gone                                           only a status
-//	   the handlers run, and
-//	2    a stream is allowed, and there is more than answers         a stream
-//	3    a stream is allowed, and a second has passed                a stream
-//	4    anything else                                               it is not decided yet
-//	   the handlers have returned, and
-//	5    a stream is not allowed                                     JSON
-//	6    there is more than answers                                  a stream
-//	7    the status is not 200                                       JSON
-//	8    there is an answer, and JSON is accepted                    JSON
-//	9    JSON is not accepted, or all requests were cancelled        a stream
+//	1  the client has gone                                       only a status
+//
+// While the handlers run:
+//
+//	2  a stream is allowed, and there is more than answers       a stream
+//	3  a stream is allowed, and a second has passed              a stream
+//	4  anything else                                             it is not decided yet
+//
+// When they have returned:
+//
+//	5  a stream is not allowed                                   JSON
+//	6  there is more than answers                                a stream
+//	7  the status is not 200                                     JSON
+//	8  there is an answer, and JSON is accepted                  JSON
+//	9  JSON is not accepted, or all requests were cancelled      a stream
 //
 // There is more than answers if the handlers have sent another message, or have called
 // Disconnect.
@@ -482,7 +510,7 @@ func (in *incoming) writeStream() {
 	s.beginAt(0, true)
 	s.mu.Unlock()
 	if hasEnded {
-		s.end() // once more, because only now it may have an id
+		s.end() // once more: only a stream that has an id is noted as one that a client may continue
 	}
 	in.h.follow(s, in.follower, in.r, &in.h.Guard) // serveFollower
 }
@@ -494,12 +522,6 @@ func (in *incoming) writeStream() {
 func (in *incoming) writeNothing() {
 	in.abandon()
 	in.w.WriteHeader(statusClientGone)
-}
-
-// abandon drops what the stream has, and ends its follower.
-func (in *incoming) abandon() {
-	in.stream.forget()
-	in.stream.detach(in.follower)
 }
 
 // writeAnswers writes a response that consists of the answers alone. The stream has ended, so
@@ -555,38 +577,6 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 	// A 404 would end the session for the client.
 	h.refuse(w, r, http.StatusBadRequest, ID{}, "Last-Event-ID is unknown, or no longer kept")
 }
-
-// ---- What becomes of a message: where it goes, and what a cut does to a call ----
-//
-// Where the server sends a message that is not an answer, if it belongs to a request:
-//
-//	in a session                  the stream of the POST
-//	in the modern era             the stream of the POST; a question is the result of the call
-//	legacy, without a session     the stream of the POST; a question fails
-//
-// And if it belongs to none:
-//
-//	in a session                  the standalone stream. Without a GET the message is refused: Notify and
-//	                              Call return an error. After a cut it is kept, if events are kept, and
-//	                              the client may have read an id
-//	in the modern era             Server.Publish sends it on the stream of each subscriptions/listen
-//	legacy, without a session     it is dropped: x.Peer is nil
-//
-// What becomes of a call when its connection breaks, at the server:
-//
-//   - In a session, the handler continues. Its answer is kept on three conditions: the response is a
-//     stream, Sessions.Keep allows it, and the client may have read an event id. Otherwise the answer
-//     is dropped.
-//   - Without a session, and in the modern era, the handler is cancelled: its context ends. Its
-//     answer is dropped.
-//
-// And at our client:
-//
-//   - It continues the stream with a GET, if it has read an event id, and if streams can be
-//     continued in that revision. If they cannot, or if eight GETs in a row bring nothing, the call fails with
-//     ErrInterrupted.
-//   - If no byte of the response has come, the call fails with the error of net/http. Nobody knows
-//     whether it has run.
 
 // ---- The header of legacy requests ----
 
@@ -1031,6 +1021,12 @@ func (s *Server) HeaderParams(tool string) []HeaderParam {
 	return t.use.marked
 }
 
+// abandon drops what the stream has, and ends its follower.
+func (in *incoming) abandon() {
+	in.stream.forget()
+	in.stream.detach(in.follower)
+}
+
 // ---- The status and the body of a response to a POST ----
 
 // parts returns the body of a response in JSON: the only answer, or an array of all answers.
@@ -1221,10 +1217,10 @@ func (h *StreamableHandler) prepare() {
 	}
 }
 
-// Close ends the StreamableHandler. New requests are refused, standalone streams end, and
-// questions to clients fail. Requests that are being served have three seconds; then their
-// contexts end. When all are answered, the sessions end. Close returns four seconds after the
-// call at the latest. It may be called more than once.
+// Close ends the StreamableHandler. New requests are refused, and questions to clients fail.
+// Requests that are being served have three seconds; then their contexts end. When all are
+// answered, the sessions end, and with them their standalone streams. Close returns four
+// seconds after the call at the latest. It may be called more than once.
 //
 // Call Close at the same time as http.Server.Shutdown, and wait for both: without Close,
 // Shutdown would wait for streams that do not end. Give Shutdown a context of about five
@@ -1931,6 +1927,14 @@ func (c *httpConn) deleteSession(last *clientPost) {
 // conversations there may be at once.
 
 // ---- Places ----
+
+// handled gives back what was taken for the payload, when its handlers have returned.
+func (in *incoming) handled() {
+	in.places.give(in.requests)
+	if in.whenHandled != nil {
+		in.whenHandled()
+	}
+}
 
 // takePlaces takes a place for each request of a payload. If there is none, it answers, and
 // returns false. JSON-RPC responses and notifications need no place: the calls that have all

@@ -45,7 +45,7 @@ package main
 //	belongs to    a message belongs to a request if the handler sends it with Exchange.Notify or Exchange.Call
 //	in flight     a request is in flight until its handler has returned: until then its id is taken
 //	unanswered    a request is unanswered until all responses to its payload are written: until then it takes memory
-//	exclusive     a request is exclusive if nothing more is read before it is answered: in MCP, initialize
+//	exclusive     answered before anything more is read: in MCP initialize, and at a server what has only refusals
 //	cancel        to end the context of a request, because its sender does not want the response
 //
 // Two rules come from MCP, and are stricter than JSON-RPC 2.0: an id is a string or an integer,
@@ -61,7 +61,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One call,
 // through the code" there follows a request step by step. On a first reading, read to the
-// banner "More about messages": 726 lines. These lines follow a message from its text to the
+// banner "More about messages": 733 lines. These lines follow a message from its text to the
 // Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all files,
@@ -306,8 +306,8 @@ type Conn interface {
 // With a goroutine for each request, requests would lose their order, such as logging/setLevel
 // and the call after it. If the reader waited for these goroutines, a quick call would take
 // twice as much processor time: goroutines that wake each other cost more than the call. So the
-// reader serves requests itself. But meanwhile it does not read. So when a request takes long, a
-// timer starts another reader, and the first one ends after its request:
+// reader serves requests itself. But meanwhile it does not read. So when a request takes long,
+// a timer starts another reader, and the first one ends after its request:
 //
 //	reader 1   reads A, serves A ........................ writes the response, ends
 //	timer              1 ms ─► starts reader 2
@@ -328,13 +328,14 @@ const handOverAfter = time.Millisecond // when a request takes longer than this,
 // serveConn is a conversation from its beginning to its end, at a server. How it ends:
 //
 //	the client hangs up   noteEnd: calls fail ─► Ending is closed ─► 5 s for the handlers ─► Peer.Close ends their contexts
-//	ctx ends              noteEnd: calls fail ─► Ending is closed ─► 3 s for the handlers ─► Peer.Close
+//	ctx ends              their contexts end, noteEnd: calls fail ─► Ending is closed ─► 3 s to return ─► Peer.Close
 func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *slog.Logger) error {
 	ending := make(chan struct{})
 	l := newLoop(ctx, c, h, protocol, log, false) // makes the Peer, too; false: we are the server
 	l.base.Ending = ending
 	l.start()
-	err, grace := <-l.result, graceAfterHangup // noteEnd has put it there
+	err := <-l.result // here the conversation goes on, until noteEnd says why it is over
+	grace := graceAfterHangup
 	if ctx.Err() != nil {
 		err, grace = ctx.Err(), graceAfterStop
 	}
@@ -477,7 +478,8 @@ type Peer struct {
 // All handlers see the values of ctx.
 func (p *Peer) dispatch(ctx context.Context, in Payload, base Exchange) *responder {
 	base.owner, base.used = p, in.used
-	// asArray: the responses form one array. refused: why the payload is not taken; "": it is.
+	// For MCP, beginPayload and beginRequest are in session.go. asArray: the responses form one
+	// array. refused: why the payload is not taken; "": it is.
 	asArray, refused := p.protocol.beginPayload(in, &base)
 	if refused != "" { // one error answers the whole payload
 		asArray = false
@@ -514,9 +516,9 @@ func (p *Peer) dispatch(ctx context.Context, in Payload, base Exchange) *respond
 		return nil
 	}
 	if len(r.requests) == 0 && !p.weAreClient {
-		// A server writes refusals before it reads on, so that a client that reads nothing cannot
-		// make it hold more and more. A client reads on: the response to a call of its own may
-		// come next.
+		// A server writes refusals before it reads on, so that a client that reads nothing
+		// cannot make it hold more and more. A client reads on: the response to a call of its
+		// own may come next.
 		r.exclusive = true
 	}
 	return r
@@ -652,6 +654,22 @@ func (p *Peer) removeRequest(s *served) bool {
 	return !s.cancelled
 }
 
+// cancelServed cancels the request with this id, unless it is exclusive: what follows such a
+// request depends on it. It returns the Exchange; nil: no request was cancelled. Until the
+// handler returns, no other request may have the id, unless a second initialize has freed it:
+// see Peer.replace.
+func (p *Peer) cancelServed(id ID) *Exchange {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.serving[id]
+	if s == nil || s.exchange.exclusive {
+		return nil
+	}
+	s.cancelled = true
+	s.cancel()
+	return s.exchange
+}
+
 // ---- Our calls ----
 
 // call sends a request, and waits for the response: see Call. send is Exchange.sendRelated if a
@@ -711,17 +729,6 @@ func (p *Peer) registerCall(m *Message) (*pendingCall, error) {
 	}
 	p.calls[m.ID] = c
 	return c, nil
-}
-
-// removeCall takes a call out of the table, and returns it; nil: it is not there. A call is
-// removed once: by its caller, which gives up, or by a goroutine that then puts the response,
-// or the reason of the failure, into its channel.
-func (p *Peer) removeCall(id ID) *pendingCall {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c := p.calls[id]
-	delete(p.calls, id)
-	return c
 }
 
 // ==== More about messages ====
@@ -1284,22 +1291,6 @@ type valuesContext struct {
 // Value returns a value of the other context.
 func (c valuesContext) Value(key any) any { return c.values.Value(key) }
 
-// cancelServed cancels the request with this id, unless it is exclusive: what follows such a
-// request depends on it. It returns the Exchange; nil: no request was cancelled. Until the
-// handler returns, no other request may have the id, unless a second initialize has freed it:
-// see Peer.replace.
-func (p *Peer) cancelServed(id ID) *Exchange {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.serving[id]
-	if s == nil || s.exchange.exclusive {
-		return nil
-	}
-	s.cancelled = true
-	s.cancel()
-	return s.exchange
-}
-
 // ---- Our calls, in detail ----
 
 // Context returns a context that ends when the conversation does. Its cause is the reason. If
@@ -1365,6 +1356,17 @@ func (p *Peer) awaitReader(ctx context.Context) error {
 // channel is closed when the handler has returned, and the peer is read again. It is in the
 // context because Client.Call is given nothing else of the handler.
 type readerKey struct{ peer *Peer }
+
+// removeCall takes a call out of the table, and returns it; nil: it is not there. A call is
+// removed once: by its caller, which gives up, or by a goroutine that then puts the response,
+// or the reason of the failure, into its channel.
+func (p *Peer) removeCall(id ID) *pendingCall {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.calls[id]
+	delete(p.calls, id)
+	return c
+}
 
 // giveUp ends a call that was not sent, or whose ctx has ended; err says which. But the reader
 // may be taking in the response at this moment: whoever removes the call from the table owns

@@ -57,7 +57,7 @@ package main
 //	requestState what a modern server wants back with the answers to its questions
 //
 // On a first reading, read to the banner "What a Server says of itself, and what it refuses":
-// 660 lines. AddTool is at "What a Server offers". To read the client, begin at the banner "The
+// 662 lines. AddTool is at "What a Server offers". To read the client, begin at the banner "The
 // client", and go on with Client.negotiate, Client.discover and Client.initialize. The small
 // client in testdata/fifth does the same in 570 lines.
 //
@@ -272,22 +272,8 @@ type Server struct {
 	// server need the same one. Empty: a random key.
 	StateKey []byte
 
-	configuration
-	offers // what AddTool, AddResource and the others have added
-}
-
-// configuration is what the first request fixes. Nothing changes it after that.
-type configuration struct {
-	once     sync.Once       // runs prepare, which sets the others
-	versions []string        // Server.Versions, or all
-	caps     json.RawMessage // what the server declares, an object
-	name     json.RawMessage // Info without icons: what each modern result says about this server
-	sealer   cipher.AEAD     // encrypts a requestState
-	mistake  error           // Capabilities cannot be encoded; nil: they can
-
-	// OfferLogging and AnnounceChanges set these fields, before the first request.
-	logs    bool      // OfferLogging was called
-	changes announcer // nil: AnnounceChanges was not called
+	configuration // what the first request fixes: versions, capabilities, and more
+	offers        // what AddTool, AddResource and the others have added
 }
 
 // Handle answers a request in its own era, or takes in a notification. The request must have
@@ -448,9 +434,7 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// call stores the arguments in the struct of the tool, and calls the function that AddTool
-	// was given.
-	result, err := tool.call(ctx, x, arguments)
+	result, err := tool.call(ctx, x, arguments) // what withArguments has returned
 	if err == nil {
 		return toolResult(x, result) // a string becomes a text content; an InputRequired stays as it is
 	}
@@ -459,6 +443,23 @@ func (s *Server) callTool(ctx context.Context, x *Exchange) (any, error) {
 		return nil, err
 	}
 	return ToolError("%v", err).encode()
+}
+
+// withArguments makes the function that callTool calls, out of that which AddTool was given. It
+// stores the arguments in a struct of the type A.
+func withArguments[A any](run func(context.Context, *Exchange, A) (any, error)) func(context.Context, *Exchange, json.RawMessage) (any, error) {
+	return func(ctx context.Context, x *Exchange, text json.RawMessage) (any, error) {
+		var arguments A
+		if raw, isRaw := any(&arguments).(*json.RawMessage); isRaw { // the tool reads the text by itself
+			if len(text) > 0 && text[0] != '{' && string(text) != "null" {
+				return nil, errNoObject
+			}
+			*raw = text
+		} else if err := Bind(text, &arguments); err != nil {
+			return nil, argumentError(err) // becomes a result with isError, which the model reads
+		}
+		return run(ctx, x, arguments)
+	}
 }
 
 // Progress tells the client how far its request has come. If the request has no progress token,
@@ -572,13 +573,15 @@ func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
 	facts := x.newFacts()
 	meta, err := x.Request.Meta() // reads _meta
 	rev := revision(meta.ProtocolVersion)
-	// Legacy clients seldom declare a version in _meta: an unknown one there means a newer client.
+	// Legacy clients seldom declare a version in _meta: an unknown one there means a newer
+	// client.
 	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
-	switch {
-	case x.owner.weAreClient && facts.revision.Modern:
+	if x.owner.weAreClient && facts.revision.Modern {
 		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC responses"
 		x.owner.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
 		return errIgnored
+	}
+	switch {
 	case err != nil:
 		return err
 	case modern && in.Batch:
@@ -729,6 +732,20 @@ type offers struct {
 	resources catalog[ReadFunc]      // by URI
 	templates catalog[ReadFunc]      // by URI template
 	prompts   catalog[PromptFunc]    // by name
+}
+
+// configuration is what the first request fixes. Nothing changes it after that.
+type configuration struct {
+	once     sync.Once       // runs prepare, which sets the others
+	versions []string        // Server.Versions, or all
+	caps     json.RawMessage // what the server declares, an object
+	name     json.RawMessage // Info without icons: what each modern result says about this server
+	sealer   cipher.AEAD     // encrypts a requestState
+	mistake  error           // Capabilities cannot be encoded; nil: they can
+
+	// OfferLogging and AnnounceChanges set these fields, before the first request.
+	logs    bool      // OfferLogging was called
+	changes announcer // nil: AnnounceChanges was not called
 }
 
 // prepare fixes what clients are told. For each list of a declared capability that has no
@@ -1569,18 +1586,7 @@ func AddTool[A any](s *Server, tool Tool, run func(ctx context.Context, x *Excha
 	if _, isRaw := any(*new(A)).(json.RawMessage); !isRaw {
 		_ = Bind(nil, new(A)) // panics if A is no type for it
 	}
-	s.addTool(tool, func(ctx context.Context, x *Exchange, text json.RawMessage) (any, error) {
-		var arguments A
-		if raw, isRaw := any(&arguments).(*json.RawMessage); isRaw {
-			if len(text) > 0 && text[0] != '{' && string(text) != "null" {
-				return nil, errNoObject
-			}
-			*raw = text
-		} else if err := Bind(text, &arguments); err != nil {
-			return nil, argumentError(err)
-		}
-		return run(ctx, x, arguments)
-	})
+	s.addTool(tool, withArguments(run))
 }
 
 var errNoObject = InvalidParams("the arguments must be an object")

@@ -28,9 +28,9 @@ package main
 //	                            └ the newest are kept, for a GET with Last-Event-ID
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 616 lines. They are about events, and about the Stream of a server. The small
-// server in testdata/third has a stream that does the same in a simpler way, without limits.
-// To see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
+// HTTP clients": 617 lines. They are about events, and about the Stream of a server. The small
+// server in testdata/third has a stream that does the same in a simpler way, without limits. To
+// see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
 // The words of this file and of http.go:
 //
@@ -130,17 +130,6 @@ func (e Event) Append(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// appendField appends one line of an event.
-func appendField[T string | []byte](b []byte, name string, value T) []byte {
-	b = append(b, name...)
-	b = append(b, ':')
-	if len(value) > 0 {
-		b = append(b, ' ')
-		b = append(b, value...)
-	}
-	return append(b, '\n')
-}
-
 // ==== The server ====
 
 // ---- The events of a stream ----
@@ -172,7 +161,7 @@ func (e sentEvent) isProgress() bool { return e.method == "notifications/progres
 type eventBuffer struct {
 	events      []sentEvent // always the newest ones, without a gap
 	last        int64       // number of the last event
-	written     int64       // number of the last event that a response has written
+	written     int64       // all events up to this number are written; a response that begins before them sets it back
 	lostThrough int64       // the highest number that was dropped and was not progress
 	keep        int         // how many bytes may be kept; 0: none, and no client can come back
 	eventBytes              // counts their bytes: see "What a stream keeps"
@@ -266,6 +255,25 @@ var (
 	errNotKept = errors.New("no such event is kept")
 )
 
+// send sends a message that is no answer. If too much is in use, progress is dropped: the
+// answer makes it unnecessary.
+func (s *Stream) send(ctx context.Context, m *Message) error {
+	e := newSentEvent(m)
+	err := s.push(ctx, e)
+	if e.isProgress() && errors.Is(err, errNoMemory) {
+		return nil
+	}
+	return err
+}
+
+// sendAnswer sends an answer. If too much is in use, an error takes its place. Any other error
+// means that no client can read the answer, and there is nobody to tell that.
+func (s *Stream) sendAnswer(m *Message) {
+	if errors.Is(s.push(context.Background(), newSentEvent(m)), errNoMemory) {
+		_ = s.push(context.Background(), newSentEvent(NewResponse(m.ID, nil, errNoMemory)))
+	}
+}
+
 // push adds an event. While there is no room in the buffer, it waits, and then tries again. The
 // bytes of the event are in use from now on, also while it waits. If all streams together have
 // too many in use, push returns errNoMemory.
@@ -308,6 +316,16 @@ func (s *Stream) tryPush(e sentEvent) (changed <-chan struct{}, err error) {
 	return nil, nil
 }
 
+// settle keeps or drops the events that are written. If there is no follower, nobody is going
+// to write the others, so it does that with all. The caller holds mu.
+func (s *Stream) settle() {
+	done := s.buffer.written
+	if s.follower == nil {
+		done = s.buffer.last
+	}
+	s.buffer.settleThrough(done)
+}
+
 // isUnread reports whether nobody reads what is sent: no response follows the stream, and no
 // client can come back for it. The caller holds mu.
 func (s *Stream) isUnread() bool { return s.follower == nil && !s.isResumable() }
@@ -327,23 +345,6 @@ func (s *Stream) end() {
 	}
 }
 
-// whenChanged returns a channel that is closed when something has changed. The caller holds mu.
-func (s *Stream) whenChanged() <-chan struct{} {
-	if s.changed == nil {
-		s.changed = make(chan struct{})
-	}
-	return s.changed
-}
-
-// signal wakes the goroutines that wait for a change: those of senders, and the one that writes
-// the response. The caller holds mu.
-func (s *Stream) signal() {
-	if s.changed != nil {
-		close(s.changed)
-		s.changed = nil
-	}
-}
-
 // ---- Following a stream ----
 
 // follower is a response that writes the events of a stream, and its position in them. Its
@@ -354,7 +355,7 @@ type follower struct {
 	text     []byte              // is written before the events: how the response begins or ends, or a comment
 	batch    []sentEvent         // the events that it has taken and is writing; the last one has the number taken
 	taken    int64               // number of the last event that it has taken
-	farewell []byte              // the event with which Exchange.Disconnect ends the response, but not the stream; nil: none
+	farewell []byte              // the last event, after which the response ends, but not the stream: see lesson 26; nil: none
 	hasBegun bool                // before that, the response may still become JSON
 }
 
@@ -2585,22 +2586,20 @@ type eventBytes struct {
 	countsAll bool     // small results count, too: those of a batch are written together
 }
 
-// send sends a message that is no answer. If too much is in use, progress is dropped: the
-// answer makes it unnecessary.
-func (s *Stream) send(ctx context.Context, m *Message) error {
-	e := newSentEvent(m)
-	err := s.push(ctx, e)
-	if e.isProgress() && errors.Is(err, errNoMemory) {
-		return nil
+// whenChanged returns a channel that is closed when something has changed. The caller holds mu.
+func (s *Stream) whenChanged() <-chan struct{} {
+	if s.changed == nil {
+		s.changed = make(chan struct{})
 	}
-	return err
+	return s.changed
 }
 
-// sendAnswer sends an answer. If too much is in use, an error takes its place. Any other error
-// means that no client can read the answer, and there is nobody to tell that.
-func (s *Stream) sendAnswer(m *Message) {
-	if errors.Is(s.push(context.Background(), newSentEvent(m)), errNoMemory) {
-		_ = s.push(context.Background(), newSentEvent(NewResponse(m.ID, nil, errNoMemory)))
+// signal wakes the goroutines that wait for a change: those of senders, and the one that writes
+// the response. The caller holds mu.
+func (s *Stream) signal() {
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
 	}
 }
 
@@ -2632,16 +2631,6 @@ func (s *Stream) mustWait(e sentEvent) bool {
 		return false // a response in JSON is written after the end: a wait for room would last for ever
 	}
 	return s.buffer.inUse > 0 && s.buffer.inUse+e.size() > maxUnwritten // a single event may be larger
-}
-
-// settle keeps or drops the events that are written. If there is no follower, nobody is going
-// to write the others, so it does that with all. The caller holds mu.
-func (s *Stream) settle() {
-	done := s.buffer.written
-	if s.follower == nil {
-		done = s.buffer.last
-	}
-	s.buffer.settleThrough(done)
 }
 
 // settleThrough ends the use of the events up to the number done. If the client may come back,
@@ -2740,6 +2729,17 @@ func (s *Stream) failQuestions() {
 	for _, id := range asked {
 		s.session.fail(id, errNobody)
 	}
+}
+
+// appendField appends one line of an event.
+func appendField[T string | []byte](b []byte, name string, value T) []byte {
+	b = append(b, name...)
+	b = append(b, ':')
+	if len(value) > 0 {
+		b = append(b, ' ')
+		b = append(b, value...)
+	}
+	return append(b, '\n')
 }
 
 // ---- Large events, which are not copied ----

@@ -101,7 +101,7 @@ func serveLines(in io.Reader, out io.Writer) error {
 // dispatch takes in a line. It waits for no request: a request may wait for a later line.
 func (p *peer) dispatch(ctx context.Context, line []byte) {
 	var m message
-	err := json.Unmarshal(line, &m)
+	err := json.Unmarshal(line, &m) // a member of a wrong type makes a request invalid, below
 	switch {
 	case !json.Valid(line):
 		p.write(fault(-32700, "Parse error: not JSON"))
