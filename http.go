@@ -508,9 +508,10 @@ func (in *incoming) writeStream() {
 		in.session.addStream(s) // a GET can continue it
 	}
 	s.beginAt(0, true)
+	mayBeKept := s.id != ""
 	s.mu.Unlock()
-	if hasEnded {
-		s.end() // once more: only a stream that has an id is noted as one that a client may continue
+	if hasEnded && mayBeKept {
+		in.h.Sessions.enlist(s) // when the stream ended it had no id, so end has not done that
 	}
 	in.h.follow(s, in.follower, in.r, &in.h.Guard) // serveFollower
 }

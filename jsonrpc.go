@@ -420,11 +420,12 @@ func (l *loop) answer(r *responder) {
 		}
 	}()
 	r.serve(func(m *Message) {
-		m = r.used.countedOrError(m) // an error, if too many bytes of results wait to be written
+		m = r.countedOrError(m) // an error, if too many bytes of results wait to be written
 		out.Messages = append(out.Messages, m)
 		if !r.asArray {
 			l.write(out)
 			out.Messages = nil
+			r.used.set(&r.used.results, 0)
 		}
 	})
 }
@@ -1780,10 +1781,14 @@ func (l *loop) count(in *Payload) {
 	in.isTooMuch = !in.used.set(&in.used.text, atMostAll(len(in.raw)))
 }
 
-// countedOrError counts the bytes of a result, too. If too many are unread already, it counts
-// nothing, and returns an error response instead.
-func (r *reservation) countedOrError(m *Message) *Message {
-	if !r.set(&r.results, r.results+atMostAll(len(m.Result))) {
+// countedOrError counts the bytes of a result until it is written. If too many wait already, it
+// counts nothing, and returns an error response instead. The text of the payload is not needed
+// any more when its only request has a result.
+func (r *responder) countedOrError(m *Message) *Message {
+	if len(r.requests) == 1 {
+		r.used.set(&r.used.text, 0)
+	}
+	if !r.used.set(&r.used.results, r.used.results+atMostAll(len(m.Result))) {
 		return NewResponse(m.ID, nil, errNoMemory)
 	}
 	return m

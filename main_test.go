@@ -381,6 +381,56 @@ func TestAnswersOfABatch(t *testing.T) {
 	l.peer.Close()
 }
 
+// On a pipe a result that is alone may have any size, also if its request is not small. What is written does not count any more, so several
+// large results in turn are no mistake.
+func TestLargeResultsInTurn(t *testing.T) {
+	for text, size := range map[string]int{
+		`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"` + strings.Repeat("x", 2*countFrom) + `"}}`: maxHeld,
+		// In a revision without batches, a client answers the elements of an array one by one.
+		`[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2,"method":"m"},{"jsonrpc":"2.0","id":3,"method":"m"}]`: maxHeld / 5 * 2,
+	} {
+		large := append(append([]byte(`{"a":"`), make([]byte, size)...), `"}`...)
+		h := HandlerFunc(func(context.Context, *Exchange) (any, error) { return encoded(large), nil })
+		writes := make(chan Payload, 3)
+		l := newLoop(t.Context(), silentConn{writes, make(chan struct{})}, h, new(mcpProtocol), nil, true)
+		l.peer.enterReader()
+		l.takeIn(Decode([]byte(text)))
+		close(writes)
+		for out := range writes {
+			if m := out.Messages[0]; m.Error != nil {
+				t.Errorf("%.50s: %v", text, m.Error)
+			}
+		}
+		if l.used.taken != 0 {
+			t.Error(l.used.taken, "bytes are in use")
+		}
+		l.peer.Close()
+	}
+}
+
+// If a handler of a question ends the goroutine of its caller, as t.FailNow does, the connection does not count that call any more.
+func TestQuestionEndsItsCaller(t *testing.T) {
+	server := &Server{Info: Implementation{Name: "s", Version: "1"}}
+	AddTool(server, Tool{Name: "ask"}, func(context.Context, *Exchange, struct{}) (any, error) {
+		return InputRequired{Requests: map[string]InputRequest{"r": {Method: "roots/list"}}}, nil
+	})
+	c := &Client{Info: Implementation{Name: "c", Version: "1"}, Handlers: map[string]HandlerFunc{
+		"roots/list": func(context.Context, *Exchange) (any, error) { runtime.Goexit(); return nil, nil }}}
+	err := c.Connect(t.Context(), DialerFunc(func(context.Context) (Conn, error) {
+		ours, theirs := Pipe()
+		go Serve(t.Context(), theirs, server, nil)
+		return ours, nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var call sync.WaitGroup
+	call.Go(func() { _ = c.Call(t.Context(), "tools/call", CallToolParams{Name: "ask"}, nil) })
+	call.Wait()
+	c.current.calls.Wait() // or the test hangs
+}
+
 // When a call of a client fails because the server has gone, the context of the Peer has ended before: the caller may look at it.
 func TestContextEndsBeforeCalls(t *testing.T) {
 	ours, theirs := Pipe()
@@ -1485,6 +1535,48 @@ func TestQuestionToNobody(t *testing.T) {
 	})
 }
 
+// A response that takes the place of another one leaves nothing in use that nobody is going to write. So the next sender finds room, whether the
+// stream keeps events or not.
+func TestRoomAfterATakeover(t *testing.T) {
+	for _, keep := range []int{0, 1 << 20} {
+		s := &Stream{id: "a", buffer: eventBuffer{keep: keep}}
+		first, _ := s.attach(httptest.NewRecorder(), "")
+		_ = s.push(t.Context(), sentEvent{text: make([]byte, maxUnwritten+1), method: "m"})
+		s.nextEvents(first) // it takes the event, and writes for long
+		changed, err := s.tryPush(sentEvent{text: []byte("x"), method: "m"})
+		if changed == nil {
+			t.Fatalf("keep %d: the sender does not wait: %v", keep, err)
+		}
+		_, _ = s.attach(httptest.NewRecorder(), "")
+		<-changed
+		if changed, err = s.tryPush(sentEvent{text: []byte("x"), method: "m"}); changed != nil || err != nil {
+			t.Errorf("keep %d: the sender still waits: %v", keep, err)
+		}
+	}
+}
+
+// A large answer in a batch does not hold back the progress of the next request: the progress makes the response a stream.
+func TestProgressAfterALargeAnswer(t *testing.T) {
+	s := &Stream{follower: new(follower)}
+	_ = s.push(t.Context(), sentEvent{text: make([]byte, maxUnwritten+1)})
+	if changed, err := s.tryPush(sentEvent{text: []byte("x"), method: "m"}); changed != nil || err != nil {
+		t.Errorf("the sender waits for a response that waits for it: %v", err)
+	}
+}
+
+// A session that has ended leaves none of its streams behind in the table.
+func TestEndedSessionLeavesNoStream(t *testing.T) {
+	h := newHandler(t, newDemo())
+	session := openSession(h, "2025-11-25")
+	visit(h, "POST", toolCall(1, "count", `{"n":1}`), session).answered()
+	h.requests.Wait()
+	before := h.Sessions.endedStreams.Len()
+	h.Sessions.Delete(h.Sessions.All()[0], ErrSessionDeleted)
+	if after := h.Sessions.endedStreams.Len(); before != 1 || after != 0 {
+		t.Errorf("%d streams before, %d after", before, after)
+	}
+}
+
 // An answer for which there is no room becomes an error. A sender that has given up has nothing in use.
 func TestNoRoomOnAStream(t *testing.T) {
 	s := &Stream{follower: new(follower), buffer: eventBuffer{eventBytes: eventBytes{usedByAll: &counter{limit: 3 * countFrom}}}}
@@ -2580,7 +2672,7 @@ func TestEndedStreamsMakeRoom(t *testing.T) {
 			count(openSession(h, "2025-11-25")).answered()
 		}
 		synctest.Wait()
-		if n := len(h.Sessions.endedStreams); n == 0 || n == 20 {
+		if n := h.Sessions.endedStreams.Len(); n == 0 || n == 20 {
 			t.Errorf("%d of 20 ended streams are kept", n)
 		}
 		session := openSession(h, "2025-11-25")
@@ -2597,8 +2689,8 @@ func TestEndedStreamsMakeRoom(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if h.kept.taken != 0 || len(h.Sessions.endedStreams) != 0 {
-			t.Errorf("later %d bytes of %d streams are kept", h.kept.taken, len(h.Sessions.endedStreams))
+		if h.kept.taken != 0 || h.Sessions.endedStreams.Len() != 0 {
+			t.Errorf("later %d bytes of %d streams are kept", h.kept.taken, h.Sessions.endedStreams.Len())
 		}
 	})
 }

@@ -2294,7 +2294,8 @@ type announcer interface {
 
 // AnnounceChanges lets clients hear of changes: of the lists of tools, resources and prompts,
 // which are then declared with listChanged, and of the resources that they subscribe to, if
-// Capabilities name resources with subscribe. Call it before the first request.
+// Capabilities name resources with subscribe. Call it before the first request. Of the Servers
+// that one Peer reaches, only one may announce changes.
 func (s *Server) AnnounceChanges() {
 	c := &changes{server: s, legacy: map[*Peer]*subscriber{}, listeners: map[*subscriber]bool{}}
 	s.mu.Lock()
@@ -2795,9 +2796,8 @@ func (c *Client) withConnection(ctx context.Context, call func(*connection) erro
 		case err != nil:
 			return err
 		}
-		err = call(conn)
+		err = conn.run(call)
 		notRead, outdated := conn.classify(err)
-		conn.calls.Done()
 		if notRead || outdated {
 			c.mu.Lock()
 			c.retire(conn, ErrSessionEnded)
@@ -2808,6 +2808,13 @@ func (c *Client) withConnection(ctx context.Context, call func(*connection) erro
 		}
 		unread = err
 	}
+}
+
+// run runs call, and then the call does not count any more, even if a handler of a question has
+// ended this goroutine.
+func (conn *connection) run(call func(*connection) error) error {
+	defer conn.calls.Done()
+	return call(conn)
 }
 
 // classify says what the error of a call means for the connection. If the server has not read
@@ -2836,7 +2843,7 @@ func codeOf(err error) int {
 	return 0
 }
 
-// acquire returns the connection, for one call, which then calls calls.Done. A server that ends
+// acquire returns the connection, for one call, which then runs by conn.run. A server that ends
 // after each handshake is started maxTries times at most.
 func (c *Client) acquire(ctx context.Context) (*connection, error) {
 	for try := 0; ; try++ {

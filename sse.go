@@ -56,6 +56,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"container/list"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -239,6 +240,7 @@ type Stream struct {
 	beginsWithID bool          // 2025-11-25: a response begins with an id, and may end before its stream
 	keepAlive    time.Duration // how long a response may be silent before a comment is written; 0: for ever
 	session      *Session      // nil: the stream belongs to none
+	element      *list.Element // in Sessions.endedStreams, whose mutex guards it; nil: it is not there
 
 	mu       sync.Mutex // guards the fields below
 	buffer   eventBuffer
@@ -489,8 +491,8 @@ func (s *Stream) isResumable() bool {
 //
 //	an event is named       after that event; if the client may not continue there, attach returns an error
 //	another one follows     after the last event that the other one has taken
-//	otherwise               after the last event that was written; if later ones are lost, with the
-//	                        oldest that is still there
+//	otherwise               where the response before it has got to; if later events are lost, with
+//	                        the oldest one that is still there
 //
 // The caller must then call serveFollower, because nothing else detaches the follower.
 func (s *Stream) attach(w http.ResponseWriter, after string) (f *follower, err error) {
@@ -530,7 +532,6 @@ func (s *Stream) attachAt(w http.ResponseWriter, from int64, namesNone bool) *fo
 		s.follower.hurry() // one second for the write that goes on
 	}
 	s.follower = &follower{w: w}
-	s.signal()
 	s.beginAt(from, namesNone)
 	return s.follower
 }
@@ -543,6 +544,8 @@ func (s *Stream) attachAt(w http.ResponseWriter, from int64, namesNone bool) *fo
 func (s *Stream) beginAt(from int64, namesNone bool) {
 	f := s.follower
 	f.hasBegun, f.taken, s.buffer.written = true, from, from
+	s.settle() // what the follower before it has taken does not wait to be written any more
+	s.signal() // that follower ends, and a sender may have room
 	switch {
 	case namesNone && s.beginsWithID && s.id != "":
 		f.text = Event{ID: s.eventID(from), Data: []byte{}}.Append(nil)
@@ -653,7 +656,7 @@ type Sessions struct {
 
 	mu           sync.Mutex // guards the fields below, and those of each Session
 	byID         map[string]*Session
-	endedStreams []*Stream // the streams of POSTs that have ended and are kept, the oldest first
+	endedStreams list.List // the streams of POSTs that have ended and are kept, the oldest first
 	sweeping     bool      // a timer is set
 	closed       bool
 	sweeps       sync.WaitGroup // sweeps that go on; Add is called with mu held, and not after closed is set
@@ -775,8 +778,9 @@ func (s *Session) Tag() string {
 // forgotten later.
 func (ss *Sessions) enlist(stream *Stream) {
 	ss.mu.Lock()
-	if stream.session.streams[stream.id] == stream { // otherwise it is that of a GET, or its session is over
-		ss.endedStreams = append(ss.endedStreams, stream)
+	isKnown := stream.session.streams[stream.id] == stream // otherwise it is that of a GET, or its session is over
+	if isKnown && stream.element == nil {
+		stream.element = ss.endedStreams.PushBack(stream)
 	}
 	ss.mu.Unlock()
 	ss.forgetEnded()
@@ -788,19 +792,17 @@ func (ss *Sessions) enlist(stream *Stream) {
 func (ss *Sessions) forgetEnded() {
 	for {
 		ss.mu.Lock()
-		n := len(ss.endedStreams)
+		n := ss.endedStreams.Len()
 		if n == 0 {
 			ss.mu.Unlock()
 			return
 		}
-		oldest := ss.endedStreams[0] // its endTime does not change any more
+		oldest := ss.endedStreams.Front().Value.(*Stream) // its endTime does not change any more
 		isShort := n > 1 && oldest.buffer.keptByAll.isShort()
 		if n <= maxEnded && !isShort && time.Since(oldest.endTime) <= keepEnded {
 			ss.mu.Unlock()
 			return
 		}
-		ss.endedStreams[0] = nil
-		ss.endedStreams = ss.endedStreams[1:]
 		oldest.session.removeStream(oldest)
 		ss.mu.Unlock()
 		oldest.forget()
@@ -813,6 +815,9 @@ func (s *Session) removeStream(stream *Stream) {
 	delete(s.streams, stream.id)
 	if len(s.streams) == 0 {
 		s.streams = nil
+	}
+	if stream.element != nil {
+		s.table.endedStreams.Remove(stream.element)
 	}
 }
 
@@ -2627,8 +2632,8 @@ func (b *eventBuffer) counted(e sentEvent) int {
 // mustWait reports whether the sender of an event has to wait, because much is not written yet.
 // While the client is away nothing is in use, so no sender waits. The caller holds mu.
 func (s *Stream) mustWait(e sentEvent) bool {
-	if e.isAnswer() && s.follower != nil && !s.follower.hasBegun {
-		return false // a response in JSON is written after the end: a wait for room would last for ever
+	if f := s.follower; f != nil && !f.hasBegun && (e.isAnswer() || s.buffer.onlyAnswers()) {
+		return false // answers in JSON are written after the end, and the first other message begins the response
 	}
 	return s.buffer.inUse > 0 && s.buffer.inUse+e.size() > maxUnwritten // a single event may be larger
 }
