@@ -47,7 +47,7 @@ package main
 //	<
 //	< {"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",…}}
 //
-// On a first reading, read to the banner "The header of legacy requests": 580 lines. The head
+// On a first reading, read to the banner "The header of legacy requests": 581 lines. The head
 // of sse.go has the words, such as response and handler. On a second reading, the client begins
 // at the banner "The client". testdata/fifth is a whole client in 570 lines.
 //
@@ -292,24 +292,24 @@ func (in *incoming) route(base Exchange) {
 	}
 }
 
-// initialize makes a session, and opens it if the handshake succeeds. The version in the header
-// is not checked: the client asks for a version in the params, and the answer says which one we
-// speak. The response is always JSON, because its header has the id of the session, and the
-// session opens only when the handler has succeeded.
+// initialize makes a session, and opens it if the handshake succeeds. The header may name any
+// version that is not modern: the client asks for a version in the params, and the answer says
+// which one we speak. The response is always JSON, because its header has the id of the
+// session, and the session opens only when the handler has succeeded.
 func (in *incoming) initialize(base Exchange) {
-	// 1. The session is there, but not in the table: no other request can find it, and Close
+	// The session is there, but not in the table: no other request can find it, and Close
 	// cannot either.
 	s := in.h.Sessions.create(base.Principal)
 	defer s.release() // this POST does not use the session any more
 	stop := context.AfterFunc(in.h.life, func() { s.Peer.endContexts(ErrSessionClosed) })
-	// 2. When the handler has returned, a session that was not opened ends.
+	// When the handler has returned, a session that was not opened ends.
 	in.whenHandled = func() {
 		stop()
 		if !in.opened {
 			in.h.Sessions.Delete(s, ErrSessionClosed)
 		}
 	}
-	// 3. openSession calls the Handler. If it succeeds, the session is put into the table.
+	// openSession calls the Handler. If it succeeds, the session is put into the table.
 	in.session, in.mayStream = s, false
 	base.Peer, base.handler = s.Peer, HandlerFunc(in.openSession)
 	in.handOn(context.WithoutCancel(in.r.Context()), s.Peer, base)
@@ -368,7 +368,7 @@ func (in *incoming) withoutSession(base Exchange) {
 
 // handOn lets a Peer take in the payload, starts the handlers, and writes the response.
 func (in *incoming) handOn(ctx context.Context, p *Peer, base Exchange) {
-	// 1. What the handlers send goes to the stream. The response is its follower, which has
+	// What the handlers send goes to the stream. The response is its follower, which has
 	// written nothing yet.
 	in.stream = in.h.newStream(in.session)        // in a session it keeps events, if the revision can resume
 	in.stream.buffer.countsAll = in.payload.Batch // small answers, too: those of a batch are written together
@@ -382,12 +382,12 @@ func (in *incoming) handOn(ctx context.Context, p *Peer, base Exchange) {
 		base.facts().disconnect = in.stream.disconnect // for Exchange.Disconnect
 	}
 	in.h.countResults(&base, in.payload) // their bytes
-	// 2. Each request needs a place.
+	// Each request needs a place.
 	if !in.takePlaces() { // it has answered
 		in.handled()
 		return
 	}
-	// 3. The Peer notes the requests, and takes in JSON-RPC responses. Here it also calls the
+	// The Peer notes the requests, and takes in JSON-RPC responses. Here it also calls the
 	// handlers of notifications. The payload is the Peer's now: the memory of each message is
 	// free when it is handled.
 	payload := in.payload
@@ -399,14 +399,14 @@ func (in *incoming) handOn(ctx context.Context, p *Peer, base Exchange) {
 		return
 	}
 	in.isBatch = responder.asArray
-	// 4. The handlers run on a goroutine of their own. answerOn sends their answers on the
-	// stream, which ends with the last one.
+	// The handlers run on a goroutine of their own. answerOn sends their answers on the stream,
+	// which ends with the last one.
 	in.h.run(func() {
 		defer in.stream.end()
 		defer in.handled()
 		in.h.answerOn(in.stream, responder)
 	})
-	// 5. This goroutine writes the response.
+	// This goroutine writes the response.
 	in.respond()
 }
 
@@ -455,7 +455,7 @@ func (in *incoming) respond() {
 //
 // When they have returned:
 //
-//	5  a stream is not allowed                                   JSON
+//	5  a stream is not allowed                                   JSON; 202 if all requests were cancelled
 //	6  there is more than answers                                a stream
 //	7  the status is not 200                                     JSON
 //	8  there is an answer, and JSON is accepted                  JSON
@@ -582,8 +582,8 @@ func (h *StreamableHandler) get(w http.ResponseWriter, r *http.Request, principa
 // ---- The header of legacy requests ----
 
 // whyNotLegacy returns the error for a payload that cannot be served as a legacy one, because
-// of the version that it names; nil: it can be served. An initialize may name any version in
-// its header, because its answer says which one we speak.
+// of the version that it names; nil: it can be served. An initialize may name any version that
+// is not modern in its header, because its answer says which one we speak.
 func (h *StreamableHandler) whyNotLegacy(inHeader []string, inMeta string, isInitialize bool) *Error {
 	named := inMeta
 	if inMeta == "" && len(inHeader) > 0 {

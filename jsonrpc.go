@@ -61,7 +61,7 @@ package main
 //
 // To see it work, read lessons 02, 04 and 17 of the course: testdata/README.md. "One call,
 // through the code" there follows a request step by step. On a first reading, read to the
-// banner "More about messages": 733 lines. These lines follow a message from its text to the
+// banner "More about messages": 734 lines. These lines follow a message from its text to the
 // Handler and back.
 //
 // Source: JSON-RPC 2.0, 2025-11-25 basic#messages and 2025-03-26 basic#batching. In all files,
@@ -155,8 +155,8 @@ type Error struct {
 type Payload struct {
 	Messages []*Message
 	Batch    bool
-	// Lost says why the transport has dropped messages; nil: it has dropped none. Nobody knows
-	// which calls they answered, so all our calls fail with Lost.
+	// Lost says why messages were dropped, by the transport or by Decode; nil: none were.
+	// Nobody knows which calls they answered, so all our calls fail with Lost.
 	Lost   error
 	Report error // what the transport says about itself, mostly for the log; nil: nothing
 

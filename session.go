@@ -57,7 +57,7 @@ package main
 //	requestState what a modern server wants back with the answers to its questions
 //
 // On a first reading, read to the banner "What a Server says of itself, and what it refuses":
-// 662 lines. AddTool is at "What a Server offers". To read the client, begin at the banner "The
+// 664 lines. AddTool is at "What a Server offers". To read the client, begin at the banner "The
 // client", and go on with Client.negotiate, Client.discover and Client.initialize. The small
 // client in testdata/fifth does the same in 570 lines.
 //
@@ -242,11 +242,117 @@ type ResultMeta struct {
 
 // ==== The server ====
 //
-// What decides about a request, in the order of time. beginPayload and beginRequest are at
-// "Which era a message belongs to", after the handlers:
+// What decides about a request, in the order of time:
 //
 //	Peer.dispatch ─► beginPayload ─► beginRequest ─► Server.Handle ┬ handleModern ┐
 //	                                                               └ handleLegacy ┴► a handler
+
+// ---- Which era a message belongs to ----
+//
+// An Exchange has two Peers. owner has the request in its table. Peer is for the Handler:
+//
+//	a request comes               owner                              Peer
+//	on stdio, legacy              the Peer of the Conn               the same
+//	on stdio, modern              the Peer of the Conn               nil
+//	in a POST of a session        the Peer of the Session            the same
+//	in a POST without a session   a Peer that dispatches this POST   nil
+
+// mcpProtocol is the protocol of a Peer that speaks MCP. It remembers the handshake. The Peer
+// calls beginPayload for each payload that comes in, and then beginRequest for each request,
+// before the Handler gets it.
+type mcpProtocol struct {
+	mu     sync.Mutex // guards agreed: Peer.handshake reads it, and Peer.note changes it
+	agreed handshake
+}
+
+// handshake is what both ends have agreed on, by initialize or, at a client, by
+// server/discover. The messages after that do not repeat it.
+type handshake struct {
+	revision Revision // the zero Revision: nothing was agreed on yet
+	meta     Meta     // at a server: what the client has said in initialize and logging/setLevel
+	ready    bool     // the client has sent notifications/initialized
+}
+
+// mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows.
+type mcpFacts struct {
+	meta       Meta
+	revision   Revision                   // in force for the request; the zero Revision: none yet
+	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
+	inputState string                     // what Exchange.State returns: the State of the last InputRequired
+	noLogs     bool                       // the Server has not declared logging
+	reported   *float64                   // the last progress that was sent; nil: none
+	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
+}
+
+// facts returns what MCP knows about the request. If nothing is stored yet, it stores the zero
+// mcpFacts.
+func (x *Exchange) facts() *mcpFacts {
+	if x.protocolData == nil {
+		x.protocolData = new(mcpFacts)
+	}
+	return x.protocolData.(*mcpFacts)
+}
+
+// newFacts gives a message mcpFacts of its own: a copy of what HTTP has put into base for all
+// messages of the payload, with what the handshake says.
+func (x *Exchange) newFacts() *mcpFacts {
+	own := *x.facts()
+	agreed := x.owner.handshake()
+	if agreed.revision.Version != "" { // otherwise keep the revision that HTTP may have read from the header
+		own.revision = agreed.revision
+	}
+	own.meta = agreed.meta
+	x.protocolData = &own
+	return &own
+}
+
+// beginPayload decides about batches. On a server, refuseBatch refuses them where there are
+// none. A client takes any array: otherwise a response in it would be lost.
+func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, refused string) {
+	if !in.Batch {
+		return false, ""
+	}
+	rev := base.newFacts().revision
+	if !base.owner.weAreClient {
+		refused = refuseBatch(in, rev)
+	}
+	return rev.Batches, refused
+}
+
+// beginRequest decides which era a request belongs to, and fills in what it says about its
+// sender.
+func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
+	facts := x.newFacts()
+	meta, err := x.Request.Meta() // reads _meta
+	rev := revision(meta.ProtocolVersion)
+	// Legacy clients seldom declare a version in _meta: an unknown one there means a newer
+	// client.
+	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
+	if x.owner.weAreClient && facts.revision.Modern {
+		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC responses"
+		x.owner.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
+		return errIgnored
+	}
+	switch {
+	case err != nil:
+		return err
+	case modern && in.Batch:
+		return invalidRequest("a batch in " + meta.ProtocolVersion)
+	case modern:
+		facts.revision, facts.meta = rev, meta
+		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC requests to
+		// stdout", even if the client has initialized on this Conn before.
+		x.Peer = nil
+	default:
+		facts.meta.ProgressToken = meta.ProgressToken
+		// Keep a legacy version in _meta, so that Handle can refuse it before initialize.
+		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
+	}
+	x.exclusive = x.Request.Method == "initialize" // what follows it depends on it
+	return nil
+}
+
+// ---- The Server ----
 
 // Server is the Handler that knows the lifecycle of both eras. It serves any number of Conns at
 // once. It answers initialize, ping and server/discover itself. AddTool, AddResource,
@@ -299,7 +405,7 @@ func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
 // Meta returns what the sender of the request has said about itself: a modern request says it,
 // a legacy client has said it in initialize. So the ProtocolVersion is what the request
 // declares, or what initialize has agreed on.
-func (x *Exchange) Meta() Meta { return x.facts().meta } // facts: see below, "Which era a message belongs to"
+func (x *Exchange) Meta() Meta { return x.facts().meta }
 
 // Revision returns the revision that is in force for the request. Before initialize it is the
 // zero Revision.
@@ -465,8 +571,8 @@ func withArguments[A any](run func(context.Context, *Exchange, A) (any, error)) 
 // Progress tells the client how far its request has come. If the request has no progress token,
 // Progress does nothing. It sends only a progress that is higher than the last one. So a
 // handler that returns an InputRequired, and begins again with the answers, may report the same
-// steps again. total 0 means that the end is not known. When the request is over, Progress
-// returns ErrAnswered. Only one goroutine at a time may call it.
+// steps again. total 0 means that the end is not known. If the request is over, what would be
+// sent is the error ErrAnswered. Only one goroutine at a time may call it.
 func (x *Exchange) Progress(ctx context.Context, progress, total float64) error {
 	return x.ProgressMessage(ctx, progress, total, "")
 }
@@ -493,111 +599,6 @@ func (x *Exchange) ProgressMessage(ctx context.Context, progress, total float64,
 		message = ""
 	}
 	return x.Notify(ctx, "notifications/progress", ProgressParams{token, progress, total, message}.encode())
-}
-
-// ---- Which era a message belongs to ----
-//
-// An Exchange has two Peers. owner has the request in its table. Peer is for the Handler:
-//
-//	the message comes             owner                              Peer
-//	on stdio, legacy              the Peer of the Conn               the same
-//	on stdio, modern              the Peer of the Conn               nil
-//	in a POST of a session        the Peer of the Session            the same
-//	in a POST without a session   a Peer that dispatches this POST   nil
-
-// mcpProtocol is the protocol of a Peer that speaks MCP. It remembers the handshake. The Peer
-// calls beginPayload for each payload that comes in, and then beginRequest for each request,
-// before the Handler gets it.
-type mcpProtocol struct {
-	mu     sync.Mutex // guards agreed: Peer.handshake reads it, and Peer.note changes it
-	agreed handshake
-}
-
-// handshake is what both ends have agreed on, by initialize or, at a client, by
-// server/discover. The messages after that do not repeat it.
-type handshake struct {
-	revision Revision // the zero Revision: nothing was agreed on yet
-	meta     Meta     // at a server: what the client has said in initialize and logging/setLevel
-	ready    bool     // the client has sent notifications/initialized
-}
-
-// mcpFacts is what MCP knows about a request, in addition to what JSON-RPC knows.
-type mcpFacts struct {
-	meta       Meta
-	revision   Revision                   // in force for the request; the zero Revision: none yet
-	inputs     map[string]json.RawMessage // what Exchange.Inputs returns: the answers of the last round, by key
-	inputState string                     // what Exchange.State returns: the State of the last InputRequired
-	noLogs     bool                       // the Server has not declared logging
-	reported   *float64                   // the last progress that was sent; nil: none
-	disconnect func(time.Duration)        // ends the HTTP response; nil: there is none to end
-}
-
-// facts returns what MCP knows about the request. If nothing is stored yet, it stores the zero
-// mcpFacts.
-func (x *Exchange) facts() *mcpFacts {
-	if x.protocolData == nil {
-		x.protocolData = new(mcpFacts)
-	}
-	return x.protocolData.(*mcpFacts)
-}
-
-// newFacts gives a message mcpFacts of its own: a copy of what HTTP has put into base for all
-// messages of the payload, with what the handshake says.
-func (x *Exchange) newFacts() *mcpFacts {
-	own := *x.facts()
-	agreed := x.owner.handshake()
-	if agreed.revision.Version != "" { // otherwise keep the revision that HTTP may have read from the header
-		own.revision = agreed.revision
-	}
-	own.meta = agreed.meta
-	x.protocolData = &own
-	return &own
-}
-
-// beginPayload decides about batches. On a server, refuseBatch refuses them where there are
-// none. A client takes any array: otherwise a response in it would be lost.
-func (m *mcpProtocol) beginPayload(in Payload, base *Exchange) (asArray bool, refused string) {
-	if !in.Batch {
-		return false, ""
-	}
-	rev := base.newFacts().revision
-	if !base.owner.weAreClient {
-		refused = refuseBatch(in, rev)
-	}
-	return rev.Batches, refused
-}
-
-// beginRequest decides which era a request belongs to, and fills in what it says about its
-// sender.
-func (m *mcpProtocol) beginRequest(in Payload, x *Exchange) error {
-	facts := x.newFacts()
-	meta, err := x.Request.Meta() // reads _meta
-	rev := revision(meta.ProtocolVersion)
-	// Legacy clients seldom declare a version in _meta: an unknown one there means a newer
-	// client.
-	modern := meta.ProtocolVersion != "" && (rev.Modern || rev.Version == "")
-	if x.owner.weAreClient && facts.revision.Modern {
-		// 2026-07-28 basic/transports/stdio: the client "MUST NOT write JSON-RPC responses"
-		x.owner.log.Warn("dropped a request of a server that must not ask", "method", brief(x.Request.Method))
-		return errIgnored
-	}
-	switch {
-	case err != nil:
-		return err
-	case modern && in.Batch:
-		return invalidRequest("a batch in " + meta.ProtocolVersion)
-	case modern:
-		facts.revision, facts.meta = rev, meta
-		// 2026-07-28 basic/transports/stdio: "The server MUST NOT write JSON-RPC requests to
-		// stdout", even if the client has initialized on this Conn before.
-		x.Peer = nil
-	default:
-		facts.meta.ProgressToken = meta.ProgressToken
-		// Keep a legacy version in _meta, so that Handle can refuse it before initialize.
-		facts.meta.ProtocolVersion = cmp.Or(facts.meta.ProtocolVersion, meta.ProtocolVersion)
-	}
-	x.exclusive = x.Request.Method == "initialize" // what follows it depends on it
-	return nil
 }
 
 // ---- Questions to the user, in either era ----

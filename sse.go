@@ -154,9 +154,6 @@ type sentEvent struct {
 	fault    *Error          // of an answer; nil: it has a result
 }
 
-func (e sentEvent) isAnswer() bool   { return e.method == "" }
-func (e sentEvent) isProgress() bool { return e.method == "notifications/progress" }
-
 // eventBuffer is what a stream has of its events: those that no response has written, and the
 // newest of the others, which are kept. The mutex of the Stream guards it.
 type eventBuffer struct {
@@ -212,8 +209,9 @@ func (b *eventBuffer) hasAllAfter(n int64) bool { return b.lostThrough <= n && n
 //	detach       The response is over. If the client may come back, what is not written is kept, too.
 //	attach       The next response follows the stream. It begins after an event that the client names.
 //
-// A sender waits when more than 8 KiB would be unwritten. So a client that reads slowly slows
-// down its own stream alone. If the client has gone, no sender waits: the oldest events are
+// When the response has begun, a sender waits if more than 8 KiB would be unwritten. So a
+// client that reads slowly slows down its own stream alone. Before that, answers do not wait,
+// because they may become JSON. If the client has gone, no sender waits: the oldest events are
 // dropped.
 //
 // For example, in the picture above the connection breaks while 10 is being written. The client
@@ -276,9 +274,9 @@ func (s *Stream) sendAnswer(m *Message) {
 	}
 }
 
-// push adds an event. While there is no room in the buffer, it waits, and then tries again. The
-// bytes of the event are in use from now on, also while it waits. If all streams together have
-// too many in use, push returns errNoMemory.
+// push adds an event. While there is no room in the buffer, it waits, and then tries again. For
+// the bound of all streams the bytes of the event count from now on, also while it waits. If
+// these are too many, push returns errNoMemory.
 func (s *Stream) push(ctx context.Context, e sentEvent) error {
 	if !s.buffer.reserve(e) {
 		return errNoMemory
@@ -2574,6 +2572,9 @@ const (
 	maxUnwritten = 8 << 10 // bytes of a stream that its response has not written, before a sender waits; one event may have more
 	maxWrite     = 8 << 10 // bytes of one write; one event may have more
 )
+
+func (e sentEvent) isAnswer() bool   { return e.method == "" }
+func (e sentEvent) isProgress() bool { return e.method == "notifications/progress" }
 
 // size returns how many bytes the data of the event has, or one more.
 func (e sentEvent) size() int { return len(e.text) + len(e.result) + len("}") }
