@@ -501,17 +501,17 @@ func (in *incoming) writeStream() {
 	s := in.stream
 	s.mu.Lock()
 	hasEnded := !s.endTime.IsZero()
-	if hasEnded && in.onlyAnswers() {
+	switch {
+	case hasEnded && in.onlyAnswers():
 		s.buffer.keep = 0
-	}
-	if s.buffer.keep > 0 {
-		in.session.addStream(s) // a GET can continue it
+	case in.session != nil:
+		in.session.addStream(s) // it ends with the session, and a GET can continue it
 	}
 	s.beginAt(0, true)
-	mayBeKept := s.id != ""
+	isInSession := s.id != ""
 	s.mu.Unlock()
-	if hasEnded && mayBeKept {
-		in.h.Sessions.enlist(s) // when the stream ended it had no id, so end has not done that
+	if hasEnded && isInSession {
+		in.h.Sessions.enlist(s) // when the stream ended it was in no session, so end has not done that
 	}
 	in.h.follow(s, in.follower, in.r, &in.h.Guard) // serveFollower
 }
@@ -752,7 +752,9 @@ func (in *incoming) legacyWithoutSession(base Exchange, isInitialize bool) {
 		in.reject(http.StatusBadRequest, fault)
 		return
 	}
-	base.facts().revision = revision(cmp.Or(version, assumedVersion))
+	if !isInitialize { // it says in its params which version it wants
+		base.facts().revision = revision(cmp.Or(version, assumedVersion))
+	}
 	in.withoutSession(base)
 }
 

@@ -1783,9 +1783,9 @@ func (l *loop) count(in *Payload) {
 
 // countedOrError counts the bytes of a result until it is written. If too many wait already, it
 // counts nothing, and returns an error response instead. The text of the payload is not needed
-// any more when its only request has a result.
+// any more when its last request has a result.
 func (r *responder) countedOrError(m *Message) *Message {
-	if len(r.requests) == 1 {
+	if r.ended == len(r.requests) {
 		r.used.set(&r.used.text, 0)
 	}
 	if !r.used.set(&r.used.results, r.used.results+atMostAll(len(m.Result))) {

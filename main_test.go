@@ -381,6 +381,21 @@ func TestAnswersOfABatch(t *testing.T) {
 	l.peer.Close()
 }
 
+// The text of a batch counts until its last request has a result: a refusal in it is no result.
+func TestTextOfABatchCounts(t *testing.T) {
+	var l *loop
+	h := HandlerFunc(func(context.Context, *Exchange) (any, error) {
+		if l.used.taken < 2*countFrom {
+			t.Errorf("%d bytes are in use while the request runs", l.used.taken)
+		}
+		return nil, nil
+	})
+	l = newLoop(t.Context(), silentConn{make(chan Payload, 1), make(chan struct{})}, h, plainProtocol{}, nil, false)
+	l.peer.enterReader()
+	l.takeIn(Decode([]byte(`[1,{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"` + strings.Repeat("x", 2*countFrom) + `"}}]`)))
+	l.peer.Close()
+}
+
 // On a pipe a result that is alone may have any size, also if its request is not small. What is written does not count any more, so several
 // large results in turn are no mistake.
 func TestLargeResultsInTurn(t *testing.T) {
@@ -1539,7 +1554,7 @@ func TestQuestionToNobody(t *testing.T) {
 // stream keeps events or not.
 func TestRoomAfterATakeover(t *testing.T) {
 	for _, keep := range []int{0, 1 << 20} {
-		s := &Stream{id: "a", buffer: eventBuffer{keep: keep}}
+		s := &Stream{id: "a", hasIDs: keep > 0, buffer: eventBuffer{keep: keep}}
 		first, _ := s.attach(httptest.NewRecorder(), "")
 		_ = s.push(t.Context(), sentEvent{text: make([]byte, maxUnwritten+1), method: "m"})
 		s.nextEvents(first) // it takes the event, and writes for long
@@ -1561,6 +1576,52 @@ func TestProgressAfterALargeAnswer(t *testing.T) {
 	_ = s.push(t.Context(), sentEvent{text: make([]byte, maxUnwritten+1)})
 	if changed, err := s.tryPush(sentEvent{text: []byte("x"), method: "m"}); changed != nil || err != nil {
 		t.Errorf("the sender waits for a response that waits for it: %v", err)
+	}
+}
+
+// The streams of a session end with it, whether they keep events or not, and whatever their handlers do.
+func TestStreamsEndWithTheirSession(t *testing.T) {
+	for _, keep := range []int{0, 1 << 20} {
+		synctest.Test(t, func(t *testing.T) {
+			demo := newDemo()
+			demo.Methods["talk"] = func(ctx context.Context, x *Exchange) (any, error) {
+				err := x.Notify(ctx, "notifications/message", nil)
+				time.Sleep(20 * time.Second) // it does not look at its context
+				return nil, err
+			}
+			h := &StreamableHandler{Handler: demo, Sessions: &Sessions{Keep: keep}}
+			defer h.Close()
+			v := visit(h, "POST", `{"jsonrpc":"2.0","id":1,"method":"talk"}`, openSession(h, "2025-11-25"))
+			time.Sleep(time.Second)
+			began := time.Now()
+			h.Sessions.Delete(h.Sessions.All()[0], ErrSessionDeleted)
+			v.answered()
+			if d := time.Since(began); d > time.Second {
+				t.Errorf("keep %d: the response ends %v after its session", keep, d)
+			}
+			time.Sleep(time.Minute)
+		})
+	}
+}
+
+// Without sessions, too, an initialize may name any version in its header, such as one that this server does not offer.
+func TestInitializeNamesAModernVersion(t *testing.T) {
+	demo := newDemo()
+	demo.Versions = []string{"2025-11-25"}
+	h := &StreamableHandler{Handler: demo}
+	defer h.Close()
+	initialize := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`
+	if v := visit(h, "POST", initialize, "MCP-Protocol-Version: 2026-07-28").answered(); !strings.Contains(v.Body.String(), `"protocolVersion":"2025-11-25"`) {
+		t.Error(v.Body)
+	}
+}
+
+// A response writes something at once, also if the events after the one that its client names were dropped.
+func TestBeginsAfterDroppedProgress(t *testing.T) {
+	s := &Stream{id: "a", hasIDs: true, buffer: eventBuffer{keep: 1 << 20, last: 3, eventBytes: eventBytes{settled: 3}}} // three events of progress are gone
+	f, err := s.attach(httptest.NewRecorder(), "a/1")
+	if err != nil || string(f.text) != ":\n\n" {
+		t.Errorf("%q, %v", f.text, err)
 	}
 }
 
@@ -1936,6 +1997,10 @@ func TestWithoutMarks(t *testing.T) {
 	const want = `{"type":"object","x-mcp-header":"A","properties":{"x-mcp-header":{"type":"string"},"o":{"properties":{"p":{}}}},"default":{"x-mcp-header":1}}`
 	if string(got) != want {
 		t.Errorf("%s", got)
+	}
+	tool := revision("2025-11-25").withoutUnknown("tools", json.RawMessage(`{"name":"t","inputSchema":{"type":"object","properties":{"a":{"x-mcp-he\u0061der":"A"}}}}`))
+	if string(tool) != `{"name":"t","inputSchema":{"type":"object","properties":{"a":{}}}}` {
+		t.Errorf("a mark with an escape: %s", tool)
 	}
 }
 
@@ -6295,7 +6360,7 @@ func (v visitor) answered() visitor { <-v.done; return v }
 
 // newLoneStream returns a stream of no session. Nothing can be sent before a response follows it.
 func newLoneStream(id string, keep int) *Stream {
-	return &Stream{id: id, buffer: eventBuffer{keep: keep}}
+	return &Stream{id: id, hasIDs: keep > 0, buffer: eventBuffer{keep: keep}}
 }
 
 // followStream writes events to w, after the one with the id after, as a GET does.

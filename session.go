@@ -1951,7 +1951,8 @@ func (rev Revision) withoutUnknown(kind string, object json.RawMessage) json.Raw
 	if !rev.Annotations && kind == "tools" {
 		unknown = append(unknown, "annotations")
 	}
-	hasMarks := !rev.Modern && kind == "tools" && bytes.Contains(object, []byte("x-mcp-header"))
+	mayHaveMarks := bytes.Contains(object, []byte("x-mcp-header")) || bytes.Contains(object, []byte(`\u`)) // it may be written with escapes
+	hasMarks := !rev.Modern && kind == "tools" && mayHaveMarks
 	if len(unknown) == 0 && !hasMarks {
 		return object
 	}

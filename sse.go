@@ -28,7 +28,7 @@ package main
 //	                            └ the newest are kept, for a GET with Last-Event-ID
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
-// HTTP clients": 617 lines. They are about events, and about the Stream of a server. The small
+// HTTP clients": 618 lines. They are about events, and about the Stream of a server. The small
 // server in testdata/third has a stream that does the same in a simpler way, without limits. To
 // see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
@@ -209,10 +209,9 @@ func (b *eventBuffer) hasAllAfter(n int64) bool { return b.lostThrough <= n && n
 //	detach       The response is over. If the client may come back, what is not written is kept, too.
 //	attach       The next response follows the stream. It begins after an event that the client names.
 //
-// When the response has begun, a sender waits if more than 8 KiB would be unwritten. So a
-// client that reads slowly slows down its own stream alone. Before that, answers do not wait,
-// because they may become JSON. If the client has gone, no sender waits: the oldest events are
-// dropped.
+// When the response has begun, a sender waits if more than 8 KiB would be unwritten. So a client
+// that reads slowly slows down its own stream alone. If the client has gone, no sender waits:
+// the oldest events are dropped.
 //
 // For example, in the picture above the connection breaks while 10 is being written. The client
 // has read 9:
@@ -233,7 +232,8 @@ func (b *eventBuffer) hasAllAfter(n int64) bool { return b.lostThrough <= n && n
 // When a stream has ended, no event is added any more, but those that are there can still be
 // read.
 type Stream struct {
-	id           string        // "": its events have no ids, or no response has begun; that of a POST gets one by Session.addStream
+	id           string        // that of a POST gets one by Session.addStream, when its response begins; "": it has none
+	hasIDs       bool          // its events have ids, because they are kept; it is set with id
 	eventType    string        // of its events; "": message, which need not be written
 	beginsWithID bool          // 2025-11-25: a response begins with an id, and may end before its stream
 	keepAlive    time.Duration // how long a response may be silent before a comment is written; 0: for ever
@@ -337,10 +337,10 @@ func (s *Stream) end() {
 	if s.endTime.IsZero() {
 		s.endTime = time.Now()
 	}
-	mayBeKept := s.session != nil && s.id != ""
+	isInSession := s.session != nil && s.id != ""
 	s.signal()
 	s.mu.Unlock()
-	if mayBeKept {
+	if isInSession {
 		s.session.table.enlist(s) // in a queue, so that the oldest can be forgotten
 	}
 }
@@ -440,7 +440,7 @@ func (s *Stream) write(f *follower) error {
 	for _, e := range f.batch {
 		number++
 		event := Event{Type: s.eventType}
-		if s.id != "" {
+		if s.hasIDs {
 			event.ID = s.eventID(number)
 		}
 		next, err := f.appendOrWrite(text, event, e) // a large event is written at once, and not copied
@@ -545,9 +545,9 @@ func (s *Stream) beginAt(from int64, namesNone bool) {
 	s.settle() // what the follower before it has taken does not wait to be written any more
 	s.signal() // that follower ends, and a sender may have room
 	switch {
-	case namesNone && s.beginsWithID && s.id != "":
+	case namesNone && s.beginsWithID && s.hasIDs:
 		f.text = Event{ID: s.eventID(from), Data: []byte{}}.Append(nil)
-	case from == s.buffer.last:
+	case max(from, s.buffer.first()-1) == s.buffer.last: // no event is there to write
 		f.text = []byte(":\n\n") // an empty comment: a proxy may hold the header back until the body begins
 	}
 }
@@ -586,7 +586,7 @@ func (s *Session) addStream(stream *Stream) {
 		return
 	}
 	s.lastStream++
-	stream.id = tag + "." + strconv.Itoa(s.lastStream)
+	stream.id, stream.hasIDs = tag+"."+strconv.Itoa(s.lastStream), stream.buffer.keep > 0
 	if s.streams == nil {
 		s.streams = map[string]*Stream{}
 	}
@@ -777,7 +777,10 @@ func (s *Session) Tag() string {
 func (ss *Sessions) enlist(stream *Stream) {
 	ss.mu.Lock()
 	isKnown := stream.session.streams[stream.id] == stream // otherwise it is that of a GET, or its session is over
-	if isKnown && stream.element == nil {
+	switch {
+	case isKnown && !stream.hasIDs: // nothing of it is kept
+		stream.session.removeStream(stream)
+	case isKnown && stream.element == nil:
 		stream.element = ss.endedStreams.PushBack(stream)
 	}
 	ss.mu.Unlock()
@@ -786,7 +789,7 @@ func (ss *Sessions) enlist(stream *Stream) {
 
 // forgetEnded forgets streams that have ended, the oldest first: those that have waited for
 // five minutes, and more if there are too many. The streams that go on need room for what they
-// keep. So when less than a quarter of that is left, all but the newest are forgotten.
+// keep. So when less than a quarter of that is left, more are forgotten, but not the newest one.
 func (ss *Sessions) forgetEnded() {
 	for {
 		ss.mu.Lock()
@@ -988,9 +991,7 @@ func (h *service) newStream(s *Session) *Stream {
 // server "MUST NOT broadcast the same message across multiple streams."
 func (h *service) standalone(s *Session) *Stream {
 	stream := h.newStream(s)
-	if stream.buffer.keep > 0 {
-		stream.id = s.Tag() + ".0"
-	}
+	stream.id, stream.hasIDs = s.Tag()+".0", stream.buffer.keep > 0
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	if s.standalone == nil {
