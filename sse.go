@@ -1026,11 +1026,12 @@ func (h *service) answerOn(s *Stream, replies *responder) {
 // countResults lets the Exchanges of a payload count their results before they are encoded. The
 // text of the payload is not needed any more when the result of its only request is there.
 func (h *service) countResults(base *Exchange, in Payload) {
+	isBatch, used := in.Batch, in.used // the function must not hold the payload
 	base.encode = func(result any) (json.RawMessage, error) {
-		if !in.Batch {
-			in.used.set(&in.used.text, 0)
+		if !isBatch {
+			used.set(&used.text, 0)
 		}
-		return h.encode(result, in.used)
+		return h.encode(result, used)
 	}
 }
 
