@@ -175,17 +175,17 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //
 // What becomes of a call when its connection breaks, at the server:
 //
-//   - In a session, the handler continues. Its answer is kept on three conditions: the response is a
-//     stream, Sessions.Keep allows it, and the client may have read an event id. Otherwise the answer
-//     is dropped.
+//   - In a session, the handler continues. Its answer is kept on three conditions: the response was
+//     a stream before the answer came, Sessions.Keep allows it, and the client may have read an
+//     event id. Otherwise the answer is dropped.
 //   - Without a session, and in the modern era, the handler is cancelled: its context ends. Its
 //     answer is dropped.
 //
 // And at our client:
 //
 //   - It continues the stream with a GET, if it has read an event id, and if streams can be
-//     continued in that revision. If they cannot, or if eight GETs in a row bring nothing, the call fails with
-//     ErrInterrupted.
+//     continued in that revision. If they cannot, or if eight GETs in a row bring nothing, the
+//     call fails with ErrInterrupted.
 //   - If no byte of the response has come, the call fails with the error of net/http. Nobody knows
 //     whether it has run.
 
@@ -205,7 +205,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //	  - a message comes before the answer
 //	  - a second has passed
 //	  - the client has gone
-//	6 decide decides: only a status, JSON, or a response that follows the Stream
+//	6 decide chooses: only a status, JSON, or a response that follows the Stream
 type incoming struct {
 	h       *StreamableHandler
 	w       http.ResponseWriter
@@ -441,8 +441,8 @@ func (in *incoming) respond() {
 	}
 }
 
-// decide decides what the response is, and returns the function that writes it. If it cannot
-// decide yet, write is nil, and changed is closed when it can be asked again. The first line
+// decide chooses what the response is, and returns the function that writes it. If it cannot
+// choose yet, write is nil, and changed is closed when it can be asked again. The first line
 // that fits counts:
 //
 //	1  the client has gone                                       only a status

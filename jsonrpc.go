@@ -334,7 +334,7 @@ func serveConn(ctx context.Context, c Conn, h Handler, protocol protocol, log *s
 	l := newLoop(ctx, c, h, protocol, log, false) // makes the Peer, too; false: we are the server
 	l.base.Ending = ending
 	l.start()
-	err := <-l.result // here the conversation goes on, until noteEnd says why it is over
+	err := <-l.result // the conversation lasts until noteEnd says why it is over
 	grace := graceAfterHangup
 	if ctx.Err() != nil {
 		err, grace = ctx.Err(), graceAfterStop
@@ -465,7 +465,7 @@ type Peer struct {
 
 	mu         sync.Mutex          // guards the fields below
 	lastID     int64               // of our calls
-	calls      map[ID]*pendingCall // our calls; nil: none
+	calls      map[ID]*pendingCall // our calls; nil: there was none yet
 	serving    map[ID]*served      // its requests; nil: none, because an idle session should stay small
 	callErr    error               // set when the conversation begins to end: why there are no more calls and requests
 	onEnd      func()              // runs when the conversation has ended, perhaps more than once; nil: nothing does
@@ -1822,9 +1822,9 @@ func (l *loop) reportUnsent(out Payload, why error) {
 
 // ---- How much there may be at once ----
 
-// A counter bounds what several requests have together: bytes, or places. What finds no room is
-// refused at once. A counter does not know whose things it counts, so one client of an
-// http.Handler can take all there are: see Guard.MaxHeld. A nil counter bounds nothing.
+// counter bounds what several requests have together: bytes, or places. What finds no room is
+// refused at once. A counter does not know whose things it counts, so one client can take all
+// there are. A nil counter bounds nothing.
 type counter struct {
 	limit int64
 
@@ -1891,8 +1891,8 @@ func (r *reservation) release() {
 }
 
 // countFrom is the size up to which a payload, a result, and what a stream has to write are not
-// counted. So small calls go on when large ones use all bytes. Those of the HTTP handlers that
-// run at once use 12 MB at most; more wait only in as many connections.
+// counted. So small calls still work when large ones use all bytes. Those that run at once have
+// 4 MB on a pipe, and 12 MB over HTTP.
 const countFrom = 4 << 10
 
 // counted returns how many bytes are counted for n.

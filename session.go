@@ -3033,7 +3033,8 @@ func (c *Client) negotiate(ctx context.Context, dialer int, modern bool) (*conne
 	for range maxSteps {
 		if conn == nil {
 			var failed error
-			if conn, failed = c.start(ctx, dialer); failed != nil {
+			conn, failed = c.start(ctx, dialer)
+			if failed != nil {
 				return nil, withEarlier(failed, err)
 			}
 			probed = nil

@@ -1563,7 +1563,7 @@ type poster struct {
 	endErr   error                // why nothing more can be sent; nil: it can
 }
 
-// A clientPost is one POST, until all that it brings has come.
+// clientPost is one POST, until all that it brings has come.
 type clientPost struct {
 	payload  Payload
 	request  ID          // of the request in payload; the zero ID: there is none
