@@ -49,7 +49,7 @@ package main
 //
 // On a first reading, read to the banner "The header of legacy requests": 581 lines. The head
 // of sse.go has the words, such as response and handler. On a second reading, the client begins
-// at the banner "The client". testdata/fifth is a whole client in 570 lines.
+// at the banner "The client".
 //
 // Source: 2025-03-26, 2025-06-18 and 2025-11-25 basic/transports#streamable-http; 2026-07-28
 // basic/transports/streamable-http. Copy this file with jsonrpc.go, session.go and sse.go. To
@@ -191,7 +191,7 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // ---- POST ----
 
-// incoming is a POST while it is answered. The server of testdata/third does the same in post
+// incoming is a POST while it is answered. The server of testdata/second does the same in post
 // and call.respond, in a simpler way. The goroutine of ServeHTTP is the only one that writes
 // the response. The handlers run on a goroutine of their own, because they may continue when
 // the client has gone:

@@ -58,8 +58,7 @@ package main
 //
 // On a first reading, read to the banner "What a Server says of itself, and what it refuses":
 // 664 lines. AddTool is at "What a Server offers". To read the client, begin at the banner "The
-// client", and go on with Client.negotiate, Client.discover and Client.initialize. The small
-// client in testdata/fifth does the same in 570 lines.
+// client", and go on with Client.negotiate, Client.discover and Client.initialize.
 //
 // Source: 2025-11-25 basic/lifecycle, basic/transports#session-management; 2026-07-28
 // basic#meta, basic/versioning, basic/patterns/mrtr (multi round-trip requests),

@@ -29,7 +29,7 @@ package main
 //
 // On a first reading, read to the banner "Sessions: what a legacy server remembers about its
 // HTTP clients": 618 lines. They are about events, and about the Stream of a server. The small
-// server in testdata/third has a stream that does the same in a simpler way, without limits. To
+// server in testdata/second has a stream that does the same in a simpler way, without limits. To
 // see it work, read lessons 06, 09 and 29 of the course: testdata/README.md.
 //
 // The words of this file and of http.go:

@@ -4,7 +4,7 @@ package main
 
 import (
 	"encoding/json"
-	"mcpwire/testdata/lesson"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/iotest"
 )
 
 // missing are the members of the lessons' messages that this server does not send, and serverInfo, which is its own. README.md
@@ -23,19 +24,19 @@ var missing = []string{"completions", "logging", "prompts", "resources", "server
 // The first lesson on stdio: each line of the client goes in, and what comes out is what the lesson has from the server.
 func TestFirstLesson(t *testing.T) {
 	in, want := "", []any(nil)
-	for _, s := range lesson.Sections(t, "../01-stdio-handshake.txtar") {
-		switch s.Who {
+	for _, s := range sections(t, "../01-stdio-handshake.txtar") {
+		switch s.who {
 		case "client":
-			in += s.Text
+			in += s.text
 		case "server":
-			want = append(want, lesson.Values(t, s.Text, missing)...)
+			want = append(want, values(t, s.text)...)
 		}
 	}
 	var out strings.Builder
 	if err := serveLines(strings.NewReader(in), &out); err != nil {
 		t.Fatal(err)
 	}
-	if got := lesson.Values(t, out.String(), missing); len(want) != 2 || !reflect.DeepEqual(got, want) {
+	if got := values(t, out.String()); len(want) != 2 || !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%v\nwant\n%v", got, want)
 	}
 }
@@ -44,12 +45,12 @@ func TestFirstLesson(t *testing.T) {
 func TestFirstHTTPLesson(t *testing.T) {
 	recorder := httptest.NewRecorder()
 	played := 0
-	for _, s := range lesson.Sections(t, "../05-http-session.txtar") {
-		if s.Letter == "" || s.Letter > "B" {
+	for _, s := range sections(t, "../05-http-session.txtar") {
+		if s.letter == "" || s.letter > "B" {
 			continue
 		}
-		first, header, body := s.HTTP()
-		if s.Who == "client" {
+		first, header, body := s.parts()
+		if s.who == "client" {
 			method, path, _ := strings.Cut(first, " ")
 			recorder = httptest.NewRecorder()
 			r := httptest.NewRequest(method, path, strings.NewReader(body))
@@ -58,11 +59,11 @@ func TestFirstHTTPLesson(t *testing.T) {
 			continue
 		}
 		if got := recorder.Header().Get("Content-Type"); recorder.Result().Status[:3] != first || got != header.Get("Content-Type") {
-			t.Errorf("%s: %s, %q", s.Letter, recorder.Result().Status, got)
+			t.Errorf("%s: %s, %q", s.letter, recorder.Result().Status, got)
 		}
-		got, want := lesson.Values(t, recorder.Body.String(), missing), lesson.Values(t, body, missing)
+		got, want := values(t, recorder.Body.String()), values(t, body)
 		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: got\n%v\nwant\n%v", s.Letter, got, want)
+			t.Errorf("%s: got\n%v\nwant\n%v", s.letter, got, want)
 		}
 		played++
 	}
@@ -105,8 +106,19 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A body that cannot be read gets 400.
-func TestBodies(t *testing.T) { lesson.CheckBodies(t, http.HandlerFunc(servePost), maxSize) }
+// A body that is too large, or that is cut, gets 400, and the text says which of the two it was.
+func TestBodies(t *testing.T) {
+	for reason, body := range map[string]io.Reader{
+		"too large":      strings.NewReader(strings.Repeat("a", maxSize+1)),
+		"unexpected EOF": iotest.ErrReader(io.ErrUnexpectedEOF),
+	} {
+		recorder := httptest.NewRecorder()
+		servePost(recorder, httptest.NewRequest("POST", "/mcp", body))
+		if recorder.Code != 400 || !strings.Contains(recorder.Body.String(), reason) {
+			t.Errorf("%s: %d %s", reason, recorder.Code, recorder.Body)
+		}
+	}
+}
 
 // A server with the second tool of README.md, put where README.md says, has both tools.
 func TestAnotherTool(t *testing.T) {
@@ -173,4 +185,73 @@ func TestReadme(t *testing.T) {
 			t.Errorf("README.md does not name %s", name)
 		}
 	}
+}
+
+// ---- Reading a lesson ----
+
+// section is a part of a lesson, under a line such as "-- client A --".
+type section struct {
+	who    string // such as client, server, note
+	letter string // of the request over HTTP; "": it has none
+	text   string
+}
+
+var heading = regexp.MustCompile(`(?m)^-- (client|server|note|handshake|by hand) ?([^\n]*?) --\n`)
+
+// sections returns the sections of a lesson. Behind the word handshake, letter is the rest of the line.
+func sections(t *testing.T, file string) (list []section) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := heading.FindAllStringSubmatchIndex(string(text), -1)
+	for i, p := range places {
+		end := len(text)
+		if i+1 < len(places) {
+			end = places[i+1][0]
+		}
+		list = append(list, section{string(text[p[2]:p[3]]), string(text[p[4]:p[5]]), string(text[p[1]:end])})
+	}
+	return list
+}
+
+// parts takes a section over HTTP apart: its first line, its header, and its body.
+func (s section) parts() (first string, header http.Header, body string) {
+	head, body, _ := strings.Cut(s.text, "\n\n")
+	lines := strings.Split(strings.TrimSpace(head), "\n")
+	header = http.Header{}
+	for _, line := range lines[1:] {
+		name, value, _ := strings.Cut(line, ": ")
+		header.Set(name, value)
+	}
+	return lines[0], header, body
+}
+
+// values reads one JSON value from each line, and leaves out the members with the names that are missing, on each level.
+func values(t *testing.T, lines string) (list []any) {
+	for line := range strings.Lines(lines) {
+		var value any
+		if err := json.Unmarshal([]byte(line), &value); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		list = append(list, without(value))
+	}
+	return list
+}
+
+func without(value any) any {
+	switch value := value.(type) {
+	case []any:
+		for _, element := range value {
+			without(element)
+		}
+	case map[string]any:
+		for _, name := range missing {
+			delete(value, name)
+		}
+		for _, member := range value {
+			without(member)
+		}
+	}
+	return value
 }

@@ -3,398 +3,359 @@
 package main
 
 import (
-	"bufio"
+	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
-	"mcpwire/testdata/lesson"
+	"net"
+	"net/http/httptest"
 	"os"
-	"reflect"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 )
 
 // missing are the members of the lessons' messages that this server does not send, and serverInfo, which is its own. README.md
 // names each of them.
-var missing = []string{"completions", "logging", "prompts", "resources", "serverInfo", "instructions", "_meta"}
+var missing = []string{"completions", "logging", "prompts", "subscribe", "serverInfo", "instructions", "_meta"}
 
-// client is the other end of a server, in a bubble of package synctest.
-type client struct {
-	t     *testing.T
-	in    *io.PipeWriter
-	out   *bufio.Reader
-	ended chan error // what serveLines returns
+// The road over HTTP in a session: what the clients of these lessons send goes in, and what comes out is what the lessons have.
+func TestLessons(t *testing.T) {
+	for _, name := range []string{"05-http-session", "06-http-event-stream", "07-http-question-to-the-user", "08-http-get-stream", "09-http-resume"} {
+		t.Run(name, func(t *testing.T) {
+			if n := (&player{handler: newServer(), missing: missing, eventID: ours}).play(t, "../"+name+".txtar"); n < 2 {
+				t.Errorf("%d responses", n)
+			}
+		})
+	}
 }
 
-// inBubble runs f with a client that has done the handshake, and then ends the conversation. If a goroutine of the server is left,
-// synctest fails the test.
-func inBubble(t *testing.T, capabilities string, f func(c *client)) {
+// ours returns the id of an event as this server has it. Those of the lessons name the session, too: 84097828.1/0.
+func ours(id string) string {
+	_, id, _ = strings.Cut(id, ".")
+	return id
+}
+
+// exchange gives the server a request, and returns the response when it is complete.
+func exchange(srv *server, method string, header map[string]string, body string) *httptest.ResponseRecorder {
+	w, r := httptest.NewRecorder(), httptest.NewRequest(method, "/mcp", strings.NewReader(body))
+	for name, value := range header {
+		r.Header.Set(name, value)
+	}
+	srv.ServeHTTP(w, r)
+	return w
+}
+
+// newSession returns the header for requests in a new session.
+func newSession(srv *server, capabilities string) map[string]string {
+	w := exchange(srv, "POST", nil, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":`+capabilities+`}}`)
+	return map[string]string{"Mcp-Session-Id": w.Header().Get("Mcp-Session-Id"), "MCP-Protocol-Version": revision}
+}
+
+// What else the comments promise of single requests.
+func TestAnswers(t *testing.T) {
+	srv := newServer()
+	inSession := newSession(srv, "{}")
+	for _, row := range []struct {
+		method string
+		header map[string]string
+		body   string
+		status int
+		want   string
+	}{
+		{"POST", inSession, `not json`, 400, `"code":-32700`},
+		{"POST", inSession, `[]`, 400, `"code":-32600`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":null,"method":"ping"}`, 400, `"code":-32600`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":{"a":1},"method":"ping"}`, 400, `"code":-32600`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"` + strings.Repeat("a", maxSize) + `"}}`, 400, `request body too large`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1}`, 202, ``},
+		{"POST", inSession, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}`, 202, ``},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":"a","method":"no/such"}`, 200, `"id":"a","error":{"code":-32601`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`, 200, `"id":9007199254740993,"result":{}`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, 200, `"name":"set-note"`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"no"}}`, 200, `"code":-32602`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}`, 200, `"isError":true`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":5}}}`, 200, `"isError":true`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"count","arguments":{"n":1001}}}`, 200, `"isError":true`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask"}}`, 200, `the client cannot ask`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"set-note","arguments":{"name":"n","text":"x"}}}`, 200, `note:///n`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"resources/list"}`, 200, `"uri":"note:///n"`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"note:///n"}}`, 200, `"text":"x"`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"resources/read"}`, 200, `"code":-32002`},
+		{"POST", inSession, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"n"}}`, 200, `"code":-32002`},
+		{"POST", nil, `{"jsonrpc":"2.0","id":1,"method":"initialize"}`, 200, `"code":-32602`},
+		{"POST", nil, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, 400, `Mcp-Session-Id is missing`},
+		{"GET", map[string]string{"Mcp-Session-Id": "none"}, ``, 404, `Session not found`},
+		{"GET", map[string]string{"Mcp-Session-Id": inSession["Mcp-Session-Id"], "Last-Event-ID": "0/1x"}, ``, 400, `no such event`},
+		{"GET", map[string]string{"Mcp-Session-Id": inSession["Mcp-Session-Id"], "Last-Event-ID": "1/9"}, ``, 400, `no such event`},
+		{"GET", map[string]string{"Mcp-Session-Id": inSession["Mcp-Session-Id"], "Last-Event-ID": "-1/0"}, ``, 400, `no such event`},
+		{"GET", map[string]string{"Mcp-Session-Id": inSession["Mcp-Session-Id"], "Last-Event-ID": "0/-1"}, ``, 400, `no such event`},
+		{"GET", map[string]string{"Origin": "https://example.com"}, ``, 403, ``},
+		{"PUT", inSession, ``, 405, ``},
+		{"POST", map[string]string{"MCP-Protocol-Version": "2026-07-28"}, ``, 400, revision},
+	} {
+		w := exchange(srv, row.method, row.header, row.body)
+		if w.Code != row.status || !strings.Contains(w.Body.String(), row.want) {
+			t.Errorf("%s %s: %d %s", row.method, row.body, w.Code, w.Body)
+		}
+	}
+}
+
+// A body that is too large, or that is cut, gets 400, and the text says which of the two it was.
+func TestBodies(t *testing.T) {
+	for reason, body := range map[string]io.Reader{
+		"too large":      strings.NewReader(strings.Repeat("a", maxSize+1)),
+		"unexpected EOF": iotest.ErrReader(io.ErrUnexpectedEOF),
+	} {
+		recorder := httptest.NewRecorder()
+		newServer().ServeHTTP(recorder, httptest.NewRequest("POST", "/mcp", body))
+		if recorder.Code != 400 || !strings.Contains(recorder.Body.String(), reason) {
+			t.Errorf("%s: %d %s", reason, recorder.Code, recorder.Body)
+		}
+	}
+}
+
+// exchanges are requests that run at the same time, in a bubble of package synctest.
+type exchanges struct {
+	srv    *server
+	header map[string]string // of one session
+}
+
+// begin gives the server a request. The response is sent to ended when it is complete; hangUp breaks the connection.
+func (x exchanges) begin(method, lastID, body string) (ended <-chan string, hangUp func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, method, "/mcp", strings.NewReader(body))
+	for name, value := range x.header {
+		r.Header.Set(name, value)
+	}
+	if lastID != "" {
+		r.Header.Set("Last-Event-ID", lastID)
+	}
+	done := make(chan string, 1)
+	go func() {
+		x.srv.ServeHTTP(w, r)
+		done <- w.Body.String()
+	}()
+	synctest.Wait()
+	return done, cancel
+}
+
+// callOf returns the request for a call with progress.
+func callOf(id, tool, arguments string) string {
+	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":` + arguments + `,"_meta":{"progressToken":"t"}}}`
+}
+
+func inBubble(t *testing.T, f func(t *testing.T, x exchanges)) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t)
-		c.handshake(capabilities)
-		f(c)
-		c.hangUp()
-		if rest := c.rest(); rest != "" {
-			t.Errorf("behind the end: %s", rest)
+		srv := newServer()
+		x := exchanges{srv, newSession(srv, `{"elicitation":{}}`)}
+		f(t, x)
+		exchange(srv, "DELETE", x.header, "") // all goroutines end, or synctest complains
+	})
+}
+
+// A call that is cancelled has no answer, and its stream ends. So do all streams when the client ends the session. An id is free again after its call.
+func TestEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, x exchanges) {
+		asks, _ := x.begin("POST", "", callOf("1", "ask", "{}"))
+		if w := exchange(x.srv, "POST", x.header, `{"jsonrpc":"2.0","id":1,"method":"ping"}`); w.Code != 400 {
+			t.Errorf("%d for an id that is in use", w.Code)
+		}
+		exchange(x.srv, "POST", x.header, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+		if got := <-asks; !strings.Contains(got, "elicitation/create") || strings.Contains(got, "result") {
+			t.Error(got)
+		}
+		silent, _ := x.begin("POST", "", callOf("1", "count", `{"n":3}`))
+		exchange(x.srv, "POST", x.header, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+		if got := <-silent; got != "" { // no id, so the client does not come back
+			t.Error(got)
+		}
+		declined, _ := x.begin("POST", "", callOf("1", "ask", "{}"))
+		for range 3 { // the second and third answer are to nothing
+			exchange(x.srv, "POST", x.header, `{"jsonrpc":"2.0","id":2,"result":{"action":"decline"}}`)
+		}
+		if got := <-declined; !strings.Contains(got, "has given no name") {
+			t.Error(got)
+		}
+		hears, _ := x.begin("GET", "", "")
+		counts, _ := x.begin("POST", "", callOf("1", "count", `{"n":5}`))
+		if w := exchange(x.srv, "DELETE", x.header, ""); w.Code != 200 {
+			t.Error(w.Code)
+		}
+		for _, ended := range []<-chan string{hears, counts} {
+			if got := <-ended; strings.Contains(got, "result") {
+				t.Error(got)
+			}
 		}
 	})
 }
 
-func newClient(t *testing.T) *client {
-	in, toServer := io.Pipe()
-	fromServer, out := io.Pipe()
-	c := &client{t, toServer, bufio.NewReader(fromServer), make(chan error, 1)}
-	go func() {
-		c.ended <- serveLines(in, out)
-		out.Close()
-	}()
-	return c
+// A response that takes over a stream ends the one before it. No message is lost, and none comes on both.
+func TestTakeOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, x exchanges) {
+		first, _ := x.begin("POST", "", callOf("1", "count", `{"n":4}`))
+		time.Sleep(500 * time.Millisecond) // two steps
+		second, _ := x.begin("GET", "1/2", "")
+		if got := <-first; !strings.Contains(got, "id: 1/2") || strings.Contains(got, "id: 1/3") {
+			t.Error(got)
+		}
+		if got := <-second; strings.Contains(got, "id: 1/2") || strings.Count(got, "id: 1/") != 3 || strings.Count(got, `"result"`) != 1 {
+			t.Error(got)
+		}
+	})
 }
 
-func (c *client) handshake(capabilities string) {
-	c.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":` + capabilities + `}}`)
-	c.want(`"protocolVersion":"2025-11-25"`)
-	c.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+// If a call says nothing for a second, its response becomes a stream, so that the client knows an id. After a cut the call continues.
+func TestLateAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, x exchanges) {
+		late, hangUp := x.begin("POST", "", strings.Replace(callOf("1", "count", `{"n":10}`), `,"_meta":{"progressToken":"t"}`, "", 1))
+		time.Sleep(1500 * time.Millisecond)
+		hangUp()
+		if got := <-late; got != "id: 1/0\ndata:\n\n" {
+			t.Errorf("%q", got)
+		}
+		rest, _ := x.begin("GET", "1/0", "")
+		if got := <-rest; !strings.HasPrefix(got, "id: 1/1\ndata: ") || !strings.Contains(got, "counted to 10") {
+			t.Errorf("%q", got)
+		}
+	})
 }
 
-// send sends lines, and waits until the server has done what it does at once.
-func (c *client) send(lines ...string) {
-	for _, line := range lines {
-		if _, err := io.WriteString(c.in, line+"\n"); err != nil {
-			c.t.Fatal(err)
+// All sessions are told of a new note, once. What comes while a GET is cut off is there for the next one, and what comes before the first is not.
+func TestAnnouncements(t *testing.T) {
+	inBubble(t, func(t *testing.T, x exchanges) {
+		y := exchanges{x.srv, newSession(x.srv, "{}")}
+		write := func(name string) {
+			exchange(x.srv, "POST", x.header, callOf("1", "set-note", `{"name":"`+name+`","text":"x"}`))
+			synctest.Wait()
+		}
+		write("before")
+		first, hangUp := x.begin("GET", "", "")
+		other, _ := y.begin("GET", "", "")
+		write("a")
+		write("a")
+		hangUp()
+		if got := <-first; strings.Count(got, "list_changed") != 1 || !strings.HasPrefix(got, "id: 0/1\ndata:\n\nid: 0/2\n") {
+			t.Errorf("%q", got)
+		}
+		write("b")
+		second, _ := x.begin("GET", "", "")
+		for _, session := range []exchanges{x, y} {
+			exchange(x.srv, "DELETE", session.header, "")
+		}
+		if got := <-second; !strings.HasPrefix(got, "id: 0/2\ndata:\n\nid: 0/3\n") {
+			t.Errorf("%q", got)
+		}
+		if got := <-other; strings.Count(got, "list_changed") != 2 {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// A tool that panics fails alone.
+func TestPanic(t *testing.T) {
+	defer func(all []tool) { tools = all }(tools)
+	tools = append(slices.Clone(tools), tool{Name: "panic", run: func(*call, json.RawMessage) (string, error) { panic("boom") }})
+	srv := newServer()
+	if w := exchange(srv, "POST", newSession(srv, "{}"), callOf("1", "panic", "{}")); !strings.Contains(w.Body.String(), `"id":1,"error":{"code":-32603`) {
+		t.Error(w.Body)
+	}
+}
+
+// A copy of the server with the tool of README.md, put where README.md says, does what README.md shows below it.
+func TestAnotherTool(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts the go command")
+	}
+	readme := readFile(t, "README.md")
+	_, readme, _ = strings.Cut(readme, "\n## Another tool\n")
+	tool := regexp.MustCompile("(?s)```go\n(.*?)```").FindStringSubmatch(readme)
+	shown := regexp.MustCompile(`(?m)^    \$ go run \. (call .*) http://\S+\n    (.*)\n`).FindStringSubmatch(readme)
+	if tool == nil || shown == nil {
+		t.Fatal("README.md shows no tool, or no call of it")
+	}
+	mine, source := t.TempDir(), readFile(t, "tools.go")
+	for place, text := range map[string]string{
+		"\nfunc echo(":     "\n" + tool[1] + "\nfunc echo(",
+		", setNote},\n}\n": ", setNote},\n\trepeatTool,\n}\n",
+	} {
+		if strings.Count(source, place) != 1 {
+			t.Errorf("tools.go has %d of %q", strings.Count(source, place), place)
+		}
+		source = strings.Replace(source, place, text, 1)
+	}
+	for name, text := range map[string]string{"go.mod": "module example.com/mine\n\ngo 1.26\n", "main.go": readFile(t, "main.go"), "tools.go": source} {
+		if err := os.WriteFile(filepath.Join(mine, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
-	synctest.Wait()
+	goCommand(t, mine, "vet", ".")
+	goCommand(t, mine, "build", "-o", "server", ".")
+	url := "http://" + serve(t, filepath.Join(mine, "server")) + "/mcp"
+	if got := goCommand(t, ".", append(strings.Fields("run ../.. "+shown[1]), url)...); got != shown[2]+"\n" {
+		t.Errorf("got %q, want %q", got, shown[2])
+	}
 }
 
-func (c *client) read() (line string) {
-	line, err := c.out.ReadString('\n')
+func readFile(t *testing.T, name string) string {
+	text, err := os.ReadFile(name)
 	if err != nil {
-		c.t.Fatalf("%v behind %q", err, line)
-	}
-	return line
-}
-
-// want reads a line, which must contain each of the texts.
-func (c *client) want(texts ...string) {
-	c.t.Helper()
-	line := c.read()
-	for _, text := range texts {
-		if !strings.Contains(line, text) {
-			c.t.Errorf("%q is not in %s", text, line)
-		}
-	}
-}
-
-func (c *client) hangUp() { c.in.Close() }
-
-// rest returns what the server writes until it ends.
-func (c *client) rest() string {
-	text, _ := io.ReadAll(c.out)
-	if err := <-c.ended; err != nil {
-		c.t.Error(err)
+		t.Fatal(err)
 	}
 	return string(text)
 }
 
-// callOf returns the request for a call.
-func callOf(id, tool, arguments string) string {
-	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":` + arguments + `}}`
-}
-
-// withProgress returns the request for a call that asks for reports.
-func withProgress(id, tool, arguments, token string) string {
-	return strings.TrimSuffix(callOf(id, tool, arguments), "}}") + `,"_meta":{"progressToken":` + token + `}}}`
-}
-
-func cancellationOf(id string) string {
-	return `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`
-}
-
-const slow = `{"n":1,"delayMs":600000}` // arguments of count, which then takes ten minutes
-
-// What the clients of these lessons send goes in, and what comes out is what the lessons have. Of lesson 02 it is the part before the
-// tool echo, which this server does not have.
-func TestLessons(t *testing.T) {
-	for name, want := range map[string]int{"01-stdio-handshake": 2, "02-error-codes": 2, "03-progress": 5, "04-question-to-the-user": 4, "17-cancellation": 2} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newClient(t)
-				if n := c.play("../" + name + ".txtar"); n != want {
-					t.Errorf("%d lines of the server", n)
-				}
-				c.hangUp()
-				if rest := c.rest(); rest != "" {
-					t.Errorf("behind the end: %s", rest)
-				}
-			})
-		})
+// goCommand runs the go command, and returns what it prints to standard output.
+func goCommand(t *testing.T, folder string, args ...string) (printed string) {
+	var stderr strings.Builder
+	command := exec.Command("go", args...)
+	command.Dir, command.Env, command.Stderr = folder, append(os.Environ(), "GOWORK=off"), &stderr
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("go %v: %v: %s", args, err, &stderr)
 	}
+	return string(out)
 }
 
-// play plays a lesson, and returns how many lines of the server were compared.
-func (c *client) play(file string) (compared int) {
-	for _, s := range lesson.Sections(c.t, file) {
-		switch s.Who {
-		case "handshake":
-			capabilities := strings.TrimSpace(strings.TrimPrefix(s.Letter, "2025-11-25"))
-			if capabilities == "" {
-				capabilities = "{}"
-			}
-			c.handshake(capabilities)
-		case "client", "by hand":
-			if strings.Contains(s.Text, `"name":"echo"`) {
-				return compared
-			}
-			c.send(strings.Split(strings.TrimSpace(s.Text), "\n")...)
-		case "server":
-			for _, want := range lesson.Values(c.t, s.Text, missing) {
-				if got := lesson.Values(c.t, c.read(), missing); !reflect.DeepEqual(got[0], want) {
-					c.t.Errorf("got\n%v\nwant\n%v", got[0], want)
-				}
-				compared++
-			}
-		}
-	}
-	return compared
-}
-
-// What is no request gets an error without an id, or nothing. The next line works.
-func TestLines(t *testing.T) {
-	for line, want := range map[string]string{
-		`not json`: `{"error":{"code":-32700,`,
-		``:         `{"error":{"code":-32700,`,
-		`[]`:       `{"error":{"code":-32600,`,
-		`{}`:       `{"error":{"code":-32600,`,
-		`{"jsonrpc":"2.0","id":null,"method":"ping"}`:                             `{"error":{"code":-32600,`,
-		`{"id":2,"method":"ping"}`:                                                `{"error":{"code":-32600,`,
-		`{"jsonrpc":"2.0","id":2,"method":5}`:                                     ``, // it could be a response
-		`{"jsonrpc":"2.0","id":2,"method":"ping","params":[]}`:                    `{"error":{"code":-32600,`,
-		`{"jsonrpc":"2.0","id":2,"method":"notifications/cancelled"}`:             `"code":-32601,`,
-		`{"jsonrpc":"2.0","id":"b","error":"nobody answers an error"}`:            ``,
-		`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}`:       ``,
-		`{"jsonrpc":"2.0","id":7,"result":{}}`:                                    ``, // to nothing
-		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":[]}`:        ``,
-		`{"jsonrpc":"2.0","method":"no/such","params":5}`:                         ``,
-		`{"jsonrpc":"2.0","id":"a","method":"no/such"}`:                           `"code":-32601,`,
-		`{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`:                 `{"id":9007199254740993,"jsonrpc":"2.0","result":{}}`,
-		`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`:                          `"name":"get-weather"`,
-		`{"jsonrpc":"2.0","id":2,"method":"tools/call"}`:                          `"code":-32602,`,
-		callOf("2", "get-weather", `{"city":5}`):                                  `"isError":true`,
-		callOf("2", "get-weather", `{}`):                                          `"isError":true`,
-		callOf("2", "count", `{"n":"three"}`):                                     `"isError":true`,
-		callOf("2", "ask", `{}`):                                                  `the client cannot ask its user`,
-		`{"jsonrpc":"2.0","id":2,"method":"initialize","params":{"_meta":{}}}`:    `"protocolVersion":"2025-11-25"`,
-		`{"jsonrpc":"2.0","id":2,"method":"initialize","params":{"_meta":false}}`: `{"error":{"code":-32600,`,
-	} {
-		inBubble(t, "{}", func(c *client) {
-			c.send(line)
-			if want != "" {
-				if got := c.read(); !strings.Contains(got, want) || strings.HasPrefix(want, `{"error"`) && strings.Contains(got, `"id"`) {
-					t.Errorf("%s: %s", line, got)
-				}
-			}
-			c.send(`{"jsonrpc":"2.0","id":"next","method":"ping"}`)
-			c.want(`{"id":"next",`)
-		})
-	}
-}
-
-// A request that is cancelled gets no response, and its goroutine ends at once. Its id is free again. A cancellation of what has ended
-// has no effect.
-func TestCancel(t *testing.T) {
-	inBubble(t, "{}", func(c *client) {
-		began := time.Now()
-		c.send(callOf("2", "count", slow), cancellationOf("2"), cancellationOf("2"), cancellationOf(`"2"`))
-		c.send(callOf("2", "get-weather", `{"city":"Oslo"}`))
-		c.want(`{"id":2,`, "Oslo is 18°C")
-		c.send(callOf(`"2"`, "count", slow), cancellationOf("2"), `{"jsonrpc":"2.0","id":3,"method":"ping"}`)
-		c.want(`{"id":3,`)
-		c.send(cancellationOf(`"2"`)) // another id than 2
-		c.hangUp()
-		if rest := c.rest(); rest != "" || time.Since(began) != 0 {
-			t.Errorf("%q after %v", rest, time.Since(began))
-		}
-		c.ended <- nil // for inBubble
-	})
-}
-
-// A client that does not read holds up what is written, and not the cancellation.
-func TestCancelUnread(t *testing.T) {
-	inBubble(t, "{}", func(c *client) {
-		c.send(withProgress("2", "count", `{"n":3,"delayMs":1}`, `"t"`))
-		time.Sleep(time.Millisecond)
-		c.send(cancellationOf("2")) // while the first report waits to be read
-		c.want(`"progress":1,`)
-		c.send(`{"jsonrpc":"2.0","id":3,"method":"ping"}`)
-		c.want(`{"id":3,`)
-	})
-}
-
-// A slow request holds up no other one, and each has its reports.
-func TestAtOnce(t *testing.T) {
-	inBubble(t, "{}", func(c *client) {
-		began := time.Now()
-		c.send(withProgress("2", "count", `{"n":2,"delayMs":1000}`, `"slow"`), withProgress(`"two"`, "count", `{"n":1,"delayMs":1500}`, "7"))
-		c.send(callOf("4", "count", `{"n":3}`))
-		c.want(`{"id":4,`, "counted to 3")
-		if time.Since(began) != 0 {
-			t.Errorf("it has taken %v", time.Since(began))
-		}
-		c.want(`"progress":1,`, `"progressToken":"slow"`)
-		c.want(`"progress":1,`, `"progressToken":7`)
-		c.want(`{"id":"two",`)
-		c.want(`"progress":2,`, `"progressToken":"slow"`)
-		c.want(`{"id":2,`)
-	})
-}
-
-// The answer to a question reaches the call that has asked, while others run and ask. Only the first one counts.
-func TestQuestions(t *testing.T) {
-	inBubble(t, `{"elicitation":{}}`, func(c *client) {
-		c.send(callOf("2", "count", `{"n":1,"delayMs":1000}`), callOf("3", "ask", "{}"))
-		c.want(`{"id":1,`, `"method":"elicitation/create"`)
-		c.send(callOf("4", "ask", "{}"))
-		c.want(`{"id":2,`, `"method":"elicitation/create"`)
-		for _, name := range []string{"Ada", "Bob"} {
-			c.send(`{"jsonrpc":"2.0","id":2,"result":{"action":"accept","content":{"name":"` + name + `"}}}`)
-		}
-		c.want(`{"id":4,`, "Hello, Ada")
-		c.send(`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"The form is broken"}}`)
-		c.want(`{"id":3,`, `"isError":true`, "the client has not asked")
-		c.want(`{"id":2,`, "counted to 1")
-	})
-}
-
-// If a call is cancelled while it asks, the client is told that its answer is not needed any more. An answer that comes nevertheless
-// is dropped.
-func TestCancelQuestion(t *testing.T) {
-	inBubble(t, `{"elicitation":{}}`, func(c *client) {
-		c.send(callOf("2", "ask", "{}"))
-		c.want(`{"id":1,`, `"method":"elicitation/create"`)
-		c.send(cancellationOf("2"))
-		c.want(`"method":"notifications/cancelled"`, `{"requestId":1}`)
-		c.send(`{"jsonrpc":"2.0","id":1,"result":{"action":"accept","content":{"name":"Ada"}}}`)
-	})
-}
-
-// Nothing remains in the tables of what has ended, in whatever way.
-func TestTables(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &peer{encoder: json.NewEncoder(io.Discard), serving: map[string]*exchange{}, calls: map[string]chan message{}}
-		for _, line := range []string{
-			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{"elicitation":{}}}}`,
-			callOf("2", "ask", "{}"), callOf("3", "ask", "{}"), callOf("4", "count", slow), callOf("5", "get-weather", `{"city":"Oslo"}`),
-			`{"jsonrpc":"2.0","id":1,"result":{"action":"decline"}}`, cancellationOf("2"), cancellationOf("3"), cancellationOf("4"),
-		} {
-			p.dispatch(t.Context(), []byte(line))
-			synctest.Wait()
-		}
-		p.working.Wait()
-		if len(p.serving)+len(p.calls) != 0 {
-			t.Errorf("serving: %v, calls: %v", p.serving, p.calls)
-		}
-	})
-}
-
-// When the client has hung up, requests have five seconds to finish. Then they end without a response.
-func TestEndOfInput(t *testing.T) {
-	for _, row := range []struct {
-		line, want string
-		after      time.Duration
-	}{
-		{``, ``, 0},
-		{callOf("2", "count", `{"n":1,"delayMs":4900}`), `counted to 1`, 4900 * time.Millisecond},
-		{callOf("2", "count", slow), ``, 5 * time.Second},
-		{callOf("2", "ask", "{}"), `"method":"notifications/cancelled"`, 5 * time.Second},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			c := newClient(t)
-			c.handshake(`{"elicitation":{}}`)
-			if row.line != "" {
-				c.send(row.line)
-			}
-			began := time.Now()
-			c.hangUp()
-			rest := c.rest()
-			if !strings.Contains(rest, row.want) || row.want == "" && rest != "" || time.Since(began) != row.after {
-				t.Errorf("%s: %q after %v", row.line, rest, time.Since(began))
-			}
-		})
-	}
-}
-
-// A line that is too long ends the server, which says why.
-func TestLongLine(t *testing.T) {
-	err := serveLines(strings.NewReader(strings.Repeat(" ", 4<<20)+"\n"), io.Discard)
-	if !errors.Is(err, bufio.ErrTooLong) {
-		t.Error(err)
-	}
-}
-
-// Many requests at once, of which every second one is cancelled at any time, for the race detector: the others get one response each.
-func TestMany(t *testing.T) {
-	const many = 200
-	in, out := io.Pipe()
-	var text strings.Builder
-	ended := make(chan error)
-	go func() { ended <- serveLines(in, &text) }()
-	for i := range many {
-		fmt.Fprintln(out, withProgress(fmt.Sprint(2*i), "count", `{"n":2,"delayMs":1}`, fmt.Sprint(2*i)))
-		fmt.Fprintln(out, callOf(fmt.Sprint(2*i+1), "count", `{"n":1,"delayMs":1}`))
-		fmt.Fprintln(out, cancellationOf(fmt.Sprint(2*i+1)))
-	}
-	out.Close()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
-	for i := range many {
-		if n := strings.Count(text.String(), fmt.Sprintf(`{"id":%d,`, 2*i)); n != 1 {
-			t.Errorf("%d responses to %d", n, 2*i)
-		}
-		if n := strings.Count(text.String(), fmt.Sprintf(`"progressToken":%d,`, 2*i)); n != 2 {
-			t.Errorf("%d reports about %d", n, 2*i)
-		}
-	}
-	for line := range strings.Lines(text.String()) {
-		lesson.Values(t, line, nil) // lines do not mix
-	}
-}
-
-// A server with the tool of README.md, put where README.md says, has that tool, with its progress.
-func TestAnotherTool(t *testing.T) { lesson.AnotherToolOnStdio(t) }
-
-// The files are not longer than README.md says. README.md names what it leaves out of the lessons' messages, and the names of the code
-// in it are there.
-func TestReadme(t *testing.T) {
-	code := ""
-	for name, most := range map[string]int{"main.go": 230, "tools.go": 90} {
-		source, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(string(source), "\n"); n > most {
-			t.Errorf("%s has %d lines", name, n)
-		}
-		code += string(source)
-	}
-	readme, err := os.ReadFile("README.md")
+// serve starts a server, and returns its address when it listens. The server ends with the test.
+func serve(t *testing.T, program string) (address string) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range missing {
-		if !slices.Contains(regexp.MustCompile("`[^`\n]+`").FindAllString(string(readme), -1), "`"+name+"`") {
-			t.Errorf("README.md does not name %s", name)
-		}
+	address = listener.Addr().String() // free again when the listener is closed
+	listener.Close()
+	server := exec.Command(program, "-http", address)
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
 	}
-	for _, named := range regexp.MustCompile("`(?:peer|exchange)\\.([a-zA-Z]+)`").FindAllStringSubmatch(string(readme), -1) {
-		if !regexp.MustCompile(`(?m)^(func \([px] \*(peer|exchange)\) |\t)` + named[1] + `\b`).MatchString(code) {
-			t.Errorf("README.md names %s, which is not there", named[0])
+	t.Cleanup(func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	})
+	for {
+		if conn, err := net.Dial("tcp", address); err == nil {
+			conn.Close()
+			return address
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// The file about the wire is not longer than README.md says, and README.md names what it leaves out of the lessons' messages.
+func TestReadme(t *testing.T) {
+	if n := strings.Count(readFile(t, "main.go"), "\n"); n > 580 {
+		t.Errorf("main.go has %d lines", n)
+	}
+	named := regexp.MustCompile("`[^`\n]+`").FindAllString(readFile(t, "README.md"), -1)
+	for _, name := range missing {
+		if !slices.Contains(named, "`"+name+"`") {
+			t.Errorf("README.md does not name %s", name)
 		}
 	}
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: 0BSD
 
-// A tool that asks the user, in both eras. It needs:
-//
-//	go run ./testdata/take -to ../mine/mcp stdio-server InputRequired ElicitParams ElicitResult Exchange.Input Bind
+// A tool that asks the user, in both eras. The package mcp is a copy of jsonrpc.go, stdio.go
+// and session.go: see "Copy it" in README.md of mcpwire.
 package main
 
 import (

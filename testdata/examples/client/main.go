@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: 0BSD
 
 // A client for any server: it is given a URL or a command, calls a tool, shows the
-// progress, and answers the questions of the server. It needs:
-//
-//	go run ./testdata/take -to ../mine/mcp client SSEDialer CommandDialer Client.CallWithProgress ElicitParams ElicitResult Exchange.Bind Printable
+// progress, and answers the questions of the server. The package mcp is a copy of all five
+// files: see "Copy it" in README.md of mcpwire.
 package main
 
 import (

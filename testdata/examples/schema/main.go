@@ -2,9 +2,8 @@
 
 // A tool whose schema is made from the struct of its arguments. Tags describe an argument,
 // list its values, and bound it. The server checks by the same tags. A struct that the
-// server could not check in this way is refused at the start. It needs:
-//
-//	go run ./testdata/take -to ../mine/mcp stdio-server
+// server could not check in this way is refused at the start. The package mcp is a copy of
+// jsonrpc.go, stdio.go and session.go: see "Copy it" in README.md of mcpwire.
 package main
 
 import (

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: 0BSD
 
-// A server with two tools, on standard input and output. It needs:
-//
-//	go run ./testdata/take -to ../mine/mcp stdio-server
+// A server with two tools, on standard input and output. The package mcp is a copy of
+// jsonrpc.go, stdio.go and session.go: see "Copy it" in README.md of mcpwire.
 package main
 
 import (
@@ -16,7 +15,7 @@ import (
 	"strings"
 	"sync"
 
-	"example.com/mine/mcp" // where take has written it
+	"example.com/mine/mcp" // the copy
 )
 
 func main() {

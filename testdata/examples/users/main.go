@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: 0BSD
 
 // A server over HTTP, beside what a site has already: two users with tokens, the pages
-// of one other site, middleware that logs, and a limit for each user. It needs:
-//
-//	go run ./testdata/take -to ../mine/mcp http-server AuthError
+// of one other site, middleware that logs, and a limit for each user. The package mcp is a
+// copy of all five files: see "Copy it" in README.md of mcpwire.
 package main
 
 import (
