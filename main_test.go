@@ -12,11 +12,12 @@ package main
 //	main.go       golden files; traces, the demo
 //	Golden files  how they are replayed
 //	Scripts       what the fuzzers of connections say, and when
-//	Helpers       at the end
+//	Helpers       what all of these use
+//	The library   as a program uses it: through exported names
 //
 // A child process is this test binary again, told by MCPWIRE_CHILD what to be. What needs many processes, long load, other implementations
-// or the built program is in testdata/interop, and so are tests that need no look inside (library) and those of the project as a whole (project):
-// they use a copy of the library. testdata/requirements.tsv says which test shows what.
+// or the built program is in testdata/interop, and so are those of the project as a whole (project). testdata/requirements.tsv says which test
+// shows what.
 //
 //	go test -run 'Transcripts|Cases' -update .   rewrites what the tested end says in the golden files
 //	go test -run Transcripts -target URL .       compares a server there with the lessons
@@ -50,6 +51,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"runtime"
 	"slices"
@@ -6379,4 +6381,398 @@ func openSession(h http.Handler, version string) string {
 
 func toolCall(id int, name, arguments string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{"progressToken":"t%d"}}}`, id, name, arguments, id)
+}
+
+// ======== The library as a program uses it: through exported names ========
+
+// callInMemory opens a client of a version to a server in memory, and calls a tool.
+func callInMemory(t *testing.T, server *Server, version, tool string) (result ToolResult) {
+	t.Helper()
+	c := connect(t, server, &Client{Versions: []string{version}})
+	if err := c.Call(t.Context(), "tools/call", CallToolParams{Name: tool}, &result); err != nil {
+		t.Errorf("%s: %v", version, err)
+	}
+	return result
+}
+
+// What a tool returns is what its caller gets, in both eras: binary data in Base64 with its type, a resource with its URI, and an object
+// as text, too.
+func TestContents(t *testing.T) {
+	all := []Content{TextContent(""), ImageContent([]byte{1, 2, 3}, "image/png"), AudioContent([]byte{0}, "audio/wav"),
+		ResourceLink(Resource{URI: "a:b", Name: "b"}), EmbeddedResource(ResourceContents{URI: "a:c", MimeType: "x/y", Blob: []byte{0}})}
+	const wire = `[{"type":"text","text":""},{"type":"image","mimeType":"image/png","data":"AQID"},{"type":"audio","mimeType":"audio/wav","data":"AA=="},` +
+		`{"type":"resource_link","uri":"a:b","name":"b"},{"type":"resource","resource":{"uri":"a:c","mimeType":"x/y","blob":"AA=="}}]`
+	var text, want any
+	if encoded, err := json.Marshal(all); err != nil || json.Unmarshal(encoded, &text) != nil || json.Unmarshal([]byte(wire), &want) != nil || !reflect.DeepEqual(text, want) {
+		t.Errorf("%s, %v", encoded, err)
+	}
+	server := new(Server)
+	AddTool(server, Tool{Name: "contents"}, func(context.Context, *Exchange, struct{}) (any, error) { return all, nil })
+	AddTool(server, Tool{Name: "object"}, func(context.Context, *Exchange, struct{}) (any, error) { return map[string]int{"n": 1}, nil })
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		if got := callInMemory(t, server, version, "contents"); !reflect.DeepEqual(got.Content, all) {
+			t.Errorf("%s: %+v", version, got.Content)
+		}
+		if got := callInMemory(t, server, version, "object"); got.Text() != `{"n":1}` || string(got.StructuredContent) != `{"n":1}` {
+			t.Errorf("%s: %+v", version, got)
+		}
+	}
+}
+
+// What a model says is one content, or several: a tool that has asked it reads both.
+func TestContentsOfAModel(t *testing.T) {
+	for _, contents := range []Contents{{TextContent("a")}, {TextContent("a"), ImageContent([]byte{1}, "image/png")}} {
+		server := new(Server)
+		AddTool(server, Tool{Name: "t"}, func(_ context.Context, x *Exchange, _ struct{}) (any, error) {
+			var answer SamplingResult
+			if !x.Input("q", &answer) {
+				return InputRequired{Requests: map[string]InputRequest{"q": {Method: "sampling/createMessage", Params: SamplingParams{MaxTokens: 9}}}}, nil
+			}
+			return answer.Content, nil
+		})
+		for _, version := range []string{"2025-11-25", "2026-07-28"} {
+			c := connect(t, server, &Client{Versions: []string{version}, Handlers: map[string]HandlerFunc{
+				"sampling/createMessage": func(context.Context, *Exchange) (any, error) {
+					return SamplingResult{Role: "assistant", Content: contents, Model: "m"}, nil
+				}}})
+			var got ToolResult
+			if err := c.Call(t.Context(), "tools/call", CallToolParams{Name: "t"}, &got); err != nil || !reflect.DeepEqual(Contents(got.Content), contents) {
+				t.Errorf("%s: %+v, %v", version, got, err)
+			}
+		}
+	}
+}
+
+// What is removed is gone from its list, and cannot be used. A client that listens is told of each change of a list.
+func TestRemoved(t *testing.T) {
+	server := new(Server)
+	server.AnnounceChanges()
+	AddTool(server, Tool{Name: "t"}, func(context.Context, *Exchange, struct{}) (any, error) { return "", nil })
+	read := func(context.Context, *Exchange, string) (any, error) { return "", nil }
+	server.AddResource(Resource{URI: "a:b", Name: "b"}, read)
+	server.AddResourceTemplate(ResourceTemplate{URITemplate: "a:c/{x}", Name: "c"}, read)
+	server.AddPrompt(Prompt{Name: "p"}, func(context.Context, *Exchange, map[string]string) (any, error) { return "", nil })
+	told := make(chan string, 10)
+	c := connect(t, server, &Client{Versions: []string{"2025-11-25"}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		told <- x.Request.Method
+		return nil, nil
+	})})
+	for _, row := range []struct {
+		remove             func()
+		told, list         string
+		method             string
+		params             any
+		before, afterwards string
+	}{
+		{func() { server.RemoveTool("t") }, "notifications/tools/list_changed", "tools/list", "tools/call", CallToolParams{Name: "t"}, `"name":"t"`, `{"tools":[]}`},
+		{func() { server.RemovePrompt("p") }, "notifications/prompts/list_changed", "prompts/list", "prompts/get", GetPromptParams{Name: "p"}, `"name":"p"`, `{"prompts":[]}`},
+		{func() { server.RemoveResource("a:b") }, "notifications/resources/list_changed", "resources/list", "resources/read", map[string]string{"uri": "a:b"}, `"uri":"a:b"`, `{"resources":[]}`},
+		{func() { server.RemoveResourceTemplate("a:c/{x}") }, "notifications/resources/list_changed", "resources/templates/list", "resources/read", map[string]string{"uri": "a:c/d"}, `"uriTemplate":"a:c/{x}"`, `{"resourceTemplates":[]}`},
+	} {
+		var before, after json.RawMessage
+		err := errors.Join(c.Call(t.Context(), row.list, nil, &before), c.Call(t.Context(), row.method, row.params, nil))
+		row.remove()
+		if method := <-told; method != row.told {
+			t.Errorf("%s: told of %s", row.list, method)
+		}
+		err = errors.Join(err, c.Call(t.Context(), row.list, nil, &after))
+		if gone := c.Call(t.Context(), row.method, row.params, nil); err != nil || gone == nil || !strings.Contains(string(before), row.before) || string(after) != row.afterwards {
+			t.Errorf("%s: %s, then %s; %v, %v", row.list, before, after, err, gone)
+		}
+	}
+}
+
+// What no client could use is a mistake of the program: adding it panics, and says why.
+func TestMistakesInWhatIsAdded(t *testing.T) {
+	server := new(Server)
+	tool := func(tool Tool) func() {
+		return func() {
+			AddTool(server, tool, func(context.Context, *Exchange, struct{}) (any, error) { return nil, nil })
+		}
+	}
+	for _, row := range []struct {
+		want string
+		add  func()
+	}{
+		{"an entry of tools has no name", tool(Tool{})},
+		{`an entry of tools is not UTF-8: "t\xff", "t\xff"`, tool(Tool{Name: "t\xff"})},
+		{`the InputSchema of the tool "t" lacks "type":"object"`, tool(Tool{Name: "t", InputSchema: json.RawMessage(`[]`)})},
+		{`the InputSchema of the tool "t" lacks "type":"object"`, tool(Tool{Name: "t", InputSchema: json.RawMessage(`{"properties":{}}`)})},
+		{"Bind: *string is not a pointer to a struct", func() {
+			AddTool(server, Tool{Name: "t"}, func(context.Context, *Exchange, string) (any, error) { return nil, nil })
+		}},
+		{"an entry of resources has no name, or no URI", func() { server.AddResource(Resource{Name: "n"}, nil) }},
+		{"an entry of resources has no name, or no URI", func() { server.AddResourceTemplate(ResourceTemplate{Name: "n"}, nil) }},
+		{"an entry of prompts has no name", func() { server.AddPrompt(Prompt{}, nil) }},
+	} {
+		func() {
+			defer func() {
+				if reason := fmt.Sprint(recover()); !strings.Contains(reason, row.want) {
+					t.Errorf("%s, want %s", reason, row.want)
+				}
+			}()
+			row.add()
+		}()
+	}
+}
+
+// A subscription hears what it has asked for, and nothing else that is published, though it is about the same resource.
+func TestListenHearsNothingElse(t *testing.T) {
+	server := &Server{Capabilities: map[string]any{"resources": map[string]bool{"subscribe": true}}}
+	server.AnnounceChanges()
+	server.AddResource(Resource{URI: "a:b", Name: "b"}, func(context.Context, *Exchange, string) (any, error) { return "", nil })
+	told := make(chan string, 10)
+	c := connect(t, server, &Client{Versions: []string{"2026-07-28"}, Handler: HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		told <- x.Request.Method
+		return nil, nil
+	})})
+	ctx, cancel := context.WithCancel(t.Context())
+	listened := make(chan error, 1)
+	go func() { listened <- c.Listen(ctx, ListenFilter{ResourceSubscriptions: []string{"a:b"}}) }()
+	if method := <-told; method != "notifications/subscriptions/acknowledged" {
+		t.Error(method)
+	}
+	for _, method := range []string{"notifications/message", "notifications/progress", "notifications/resources/list_changed", "notifications/resources/updated"} {
+		server.Publish(method, map[string]string{"uri": "a:b"})
+	}
+	if method := <-told; method != "notifications/resources/updated" {
+		t.Error(method)
+	}
+	cancel()
+	if err := <-listened; err != context.Canceled || len(told) > 0 {
+		t.Error(err, len(told))
+	}
+}
+
+// A cursor still fits when tools come and go: what is there all the time is shown once.
+func TestCursorsAreStable(t *testing.T) {
+	server, noop := new(Server), func(context.Context, *Exchange, struct{}) (any, error) { return nil, nil }
+	var want, names []string
+	for n := range 120 {
+		want = append(want, fmt.Sprintf("tool-%03d", n))
+		AddTool(server, Tool{Name: want[n]}, noop)
+	}
+	c := connect(t, server, &Client{})
+	var params struct {
+		Cursor string `json:"cursor,omitempty"`
+	}
+	for page := 0; page == 0 || params.Cursor != ""; page++ {
+		var list ListToolsResult
+		if err := c.Call(t.Context(), "tools/list", params, &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, tool := range list.Tools {
+			names = append(names, tool.Name)
+		}
+		server.RemoveTool(names[len(names)-1])                              // to which the cursor refers
+		AddTool(server, Tool{Name: fmt.Sprintf("tool-000-%d", page)}, noop) // before the cursor
+		params.Cursor = list.NextCursor
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("%q", names)
+	}
+}
+
+// Progress reaches the call that wants it, and no other one that runs at the same time, in both eras. What a client tells reaches its handler.
+func TestCallWithProgress(t *testing.T) {
+	server, ready, told := &Server{Methods: map[string]HandlerFunc{}}, make(chan bool), make(chan string, 1)
+	AddTool(server, Tool{Name: "count"}, func(ctx context.Context, x *Exchange, a struct {
+		From int `json:"from"`
+	}) (any, error) {
+		select { // the two calls run at the same time
+		case ready <- true:
+		case <-ready:
+		}
+		for n := range 3 {
+			if err := x.ProgressMessage(ctx, float64(a.From+n), 99, "step"); err != nil {
+				return nil, err
+			}
+		}
+		return "done", nil
+	})
+	handler := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		if x.Request.Method == "notifications/roots/list_changed" {
+			told <- x.Request.Method
+			return nil, nil
+		}
+		return server.Handle(ctx, x)
+	})
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		c := connect(t, handler, &Client{Versions: []string{version}})
+		var calls sync.WaitGroup
+		for _, from := range []int{10, 20} {
+			calls.Go(func() {
+				var steps []float64
+				params := CallToolParams{Name: "count", Arguments: map[string]int{"from": from}}
+				var result ToolResult
+				err := c.CallWithProgress(t.Context(), "tools/call", params, &result, func(p ProgressParams) {
+					if p.Message != "step" || p.Total != 99 {
+						t.Errorf("%+v", p)
+					}
+					steps = append(steps, p.Progress)
+				})
+				if first := float64(from); err != nil || result.Text() != "done" || !slices.Equal(steps, []float64{first, first + 1, first + 2}) {
+					t.Errorf("%s: %v, %v", version, steps, err)
+				}
+			})
+		}
+		calls.Wait()
+		if version < "2026" {
+			if err := c.Notify(t.Context(), "notifications/roots/list_changed", nil); err != nil || <-told == "" {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// Calls go both ways at once over one pipe, more of them than either end serves at a time, and each answer finds its call.
+func TestCallsBothWays(t *testing.T) {
+	checkLeaks(t)
+	echo := HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { return x.Request.Params, nil })
+	a, b := Pipe()
+	ours, theirs := Open(t.Context(), a, echo, nil), Open(t.Context(), b, echo, nil)
+	var calls sync.WaitGroup
+	for n := range 500 {
+		for _, peer := range []*Peer{ours, theirs} {
+			calls.Go(func() {
+				var got struct {
+					N int `json:"n"`
+				}
+				if err := peer.Call(t.Context(), "m", map[string]int{"n": n}, &got); err != nil || got.N != n {
+					t.Error(n, got, err)
+				}
+			})
+		}
+	}
+	calls.Wait()
+	if err := errors.Join(ours.Close(), theirs.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The handler of a cancelled request can say nothing more, and why it was cancelled is in the log.
+func TestCancellationIsLogged(t *testing.T) {
+	var out, logged lockedBuffer
+	log := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"m"}` + "\n" +
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"lunch"}}`)
+	err := Serve(t.Context(), NewLineConn(in, &out, 0, func() error { return nil }), HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		<-ctx.Done()
+		if err := x.Notify(context.Background(), "notifications/message", nil); err != ErrAnswered {
+			t.Error(err)
+		}
+		return nil, nil
+	}), log)
+	if err != nil || out.String() != "" || !strings.Contains(logged.String(), "reason=lunch") {
+		t.Error(err, out.String(), logged.String())
+	}
+}
+
+// A child, and what it has started, has ended when Close returns: first its input ends, then it gets SIGTERM, then it is killed. What it writes to
+// stderr does not count as a failure, not even if nobody can keep it.
+func TestCloseEndsChild(t *testing.T) {
+	if runtime.GOOS == "windows" { // there is no sh
+		return
+	}
+	const hello = `echo '{"jsonrpc":"2.0","method":"hello"}'; `
+	for name, row := range map[string]struct{ script, state string }{ // state "": it may be slow, and then it gets a signal
+		"exits at the end of input": {`head -c 100000 /dev/zero >&2; ` + hello + `cat`, ""},
+		"ignores the end of input":  {hello + `exec sleep 600`, "terminated"},
+		"ignores SIGTERM":           {`trap "" TERM; ` + hello + `sleep 600`, "killed"},
+		"leaves a process":          {`trap "" TERM; sleep 600 & trap - TERM; ` + hello + `cat`, ""},
+	} {
+		alive, theirs, err := os.Pipe() // its end is read when no process of the group has it any more
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("sh", "-c", row.script)
+		cmd.ExtraFiles, cmd.Stderr = []*os.File{theirs}, failingWriter{}
+		conn, err := CommandDialer{Command: func() *exec.Cmd { return cmd }, Grace: 300 * time.Millisecond}.Dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs.Close()
+		if in, err := conn.Read(); err != nil || in.Messages[0].Method != "hello" {
+			t.Errorf("%s: %v", name, err)
+		}
+		began := time.Now()
+		if err := conn.Close(); err != nil || time.Since(began) > time.Minute || !strings.Contains(cmd.ProcessState.String(), row.state) {
+			t.Errorf("%s: %v, %v after %v", name, err, cmd.ProcessState, time.Since(began))
+		}
+		if text, err := io.ReadAll(alive); err != nil || len(text) > 0 {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+		alive.Close()
+	}
+}
+
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("no space") }
+
+// Ids of sessions are long, of visible ASCII, and tell nothing about each other.
+func TestSessionIDs(t *testing.T) {
+	h := &StreamableHandler{Handler: new(Server), Sessions: &Sessions{}}
+	defer h.Close()
+	seen := map[string]bool{}
+	for range 100 {
+		_, id, _ := strings.Cut(openSession(h, "2025-11-25"), ": ")
+		if !regexp.MustCompile("^[!-~]{26,}$").MatchString(id) || seen[id[:10]] || seen[id[len(id)-10:]] {
+			t.Fatal(id)
+		}
+		seen[id[:10]], seen[id[len(id)-10:]] = true, true
+	}
+}
+
+// Over TLS and HTTP/2, where all is in one connection, in both eras: calls, a cancellation, a response that the server ends for a while, and the end.
+func TestClientHTTP2(t *testing.T) {
+	demo := new(Server)
+	AddTool(demo, Tool{Name: "count"}, func(ctx context.Context, x *Exchange, a struct {
+		N int `json:"n"`
+	}) (any, error) {
+		x.Disconnect(10 * time.Millisecond) // does nothing where nobody could come back
+		for n := range a.N {
+			if err := x.Progress(ctx, float64(n+1), float64(a.N)); err != nil {
+				return nil, err
+			}
+		}
+		return "done", nil
+	})
+	AddTool(demo, Tool{Name: "wait"}, func(ctx context.Context, _ *Exchange, _ struct{}) (any, error) { <-ctx.Done(); return nil, ctx.Err() })
+	handler, running := newHandler(t, demo), atomic.Int32{} // POSTs
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 2 {
+			t.Error(r.Proto)
+		}
+		if r.Method == "POST" {
+			running.Add(1)
+			defer running.Add(-1)
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		c := &Client{Info: Implementation{Name: "t", Version: "0"}, Versions: []string{version}}
+		if err := c.Connect(t.Context(), HTTPDialer{Client: server.Client(), URL: server.URL}); err != nil {
+			t.Fatal(err)
+		}
+		steps, result := 0, ToolResult{}
+		params := CallToolParams{Name: "count", Arguments: map[string]int{"n": 10}}
+		err := c.CallWithProgress(t.Context(), "tools/call", params, &result, func(ProgressParams) { steps++ })
+		if err != nil || steps != 10 || result.Text() != "done" {
+			t.Error(version, err, steps, result)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if err := c.Call(ctx, "tools/call", CallToolParams{Name: "wait"}, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(version, err)
+		}
+		cancel()
+		waitFor(t, func() bool { return running.Load() == 0 })
+		began := time.Now()
+		if err := c.Close(); err != nil || time.Since(began) > 10*time.Second || handler.Sessions.Len() != 0 {
+			t.Error(version, err, time.Since(began), handler.Sessions.Len())
+		}
+	}
 }

@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -52,22 +51,12 @@ func Main(m *testing.M, interop string, build func(dir string) error) (status in
 // ModernMeta makes a request one of 2026-07-28.
 const ModernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 
-// Me is who the clients of tests say they are.
-var Me = wire.Implementation{Name: "test", Version: "1"}
-
 func InitializeLine(version string) string {
 	return `{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"` + version + `","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}`
 }
 
 func ToolCall(id int, name, arguments string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{"progressToken":"t%d"}}}`, id, name, arguments, id)
-}
-
-func Numbers(from, to int) (list []string) {
-	for n := from; n < to; n++ {
-		list = append(list, strconv.Itoa(n))
-	}
-	return list
 }
 
 // RoundTrip is a function as a network.
