@@ -19,7 +19,7 @@ var libraryFiles = []string{"jsonrpc.go", "stdio.go", "session.go", "sse.go", "h
 func documents(t *testing.T) map[string]string {
 	names, _ := filepath.Glob("testdata/*.md")
 	texts := map[string]string{}
-	for _, name := range append(names, "README.md", "testdata/first/README.md", "testdata/second/README.md", "testdata/third/README.md", "testdata/fourth/README.md", "testdata/fifth/README.md", "testdata/cases/README.md", "testdata/interop/README.md") {
+	for _, name := range append(names, "README.md", "testdata/first/README.md", "testdata/second/README.md", "testdata/cases/README.md", "testdata/interop/README.md") {
 		text := read(t, name)
 		texts[name] = text
 	}

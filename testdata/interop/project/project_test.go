@@ -1,4 +1,4 @@
-// Package project tests what belongs to no file of the library alone: that each requirement has a proof, that the files compile alone, that
+// Package project tests what belongs to no file of the library alone: that each requirement has a proof, that
 // main.go could be a package of its own, and that the README shows what happens. Its tests run in the folder of the project.
 package project
 
@@ -238,23 +238,6 @@ func goCommand(t *testing.T, dir, system string, args ...string) {
 	t.Logf("go %s for %s: %v", args[0], system, time.Since(began).Round(10*time.Millisecond))
 }
 
-// Each advertised subset of files compiles and vets alone, copied to another module under another package name.
-func TestSubsetsCompile(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles eight subsets")
-	}
-	for _, subset := range []string{"jsonrpc", "jsonrpc stdio", "jsonrpc session", "jsonrpc stdio session", "jsonrpc session sse", "jsonrpc session sse http", "jsonrpc stdio session sse", "jsonrpc stdio session sse http"} {
-		t.Run(subset, func(t *testing.T) {
-			dir := copied(t, "wire", strings.Fields(subset)...)
-			goCommand(t, dir, runtime.GOOS, "vet", ".")
-			if subset == "jsonrpc stdio" { // the file that depends on the system; .ci/run vets the whole for each
-				goCommand(t, dir, "darwin", "vet", ".")
-				goCommand(t, dir, "windows", "vet", ".")
-			}
-		})
-	}
-}
-
 func parse(t *testing.T, name string) *ast.File {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
@@ -371,7 +354,7 @@ func TestReadme(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	for document, atLeast := range map[string]int{"README.md": 1, "testdata/by-hand.md": 5, "testdata/first/README.md": 5, "testdata/second/README.md": 4, "testdata/third/README.md": 7, "testdata/fourth/README.md": 4, "testdata/fifth/README.md": 7} {
+	for document, atLeast := range map[string]int{"README.md": 1, "testdata/by-hand.md": 5, "testdata/first/README.md": 5, "testdata/second/README.md": 7} {
 		t.Run(document, func(t *testing.T) {
 			steps := stepsOf(t, document)
 			if len(steps) < atLeast {
@@ -407,12 +390,12 @@ func stepsOf(t *testing.T, document string) (steps []step) {
 	return steps
 }
 
-// follow gives steps to one shell, and reports whether each prints what it should. The servers testdata/first and so on are built already, and so
+// follow gives steps to one shell, and reports whether each prints what it should. The servers testdata/first and testdata/second are built already, and so
 // is mcpwire as a server. What the reader starts in another terminal runs in the background.
 func follow(t *testing.T, steps []step, isLast bool) (ok bool) {
 	const mark = "\nend of step\n"
 	servers := t.TempDir()
-	goCommand(t, ".", runtime.GOOS, "build", "-o", servers, ".", "./testdata/first", "./testdata/second", "./testdata/third", "./testdata/fourth", "./testdata/fifth")
+	goCommand(t, ".", runtime.GOOS, "build", "-o", servers, ".", "./testdata/first", "./testdata/second")
 	addresses := strings.NewReplacer("127.0.0.1:8080", freeAddress(t), "127.0.0.1:8081", freeAddress(t))
 	programs := strings.NewReplacer("go run ./testdata/", servers+"/", "go run . -trace -http", servers+"/mcpwire -trace -http")
 	script := "trap 'kill $(jobs -p) 2>/dev/null' EXIT\n"
