@@ -24,7 +24,7 @@ var missing = []string{"completions", "logging", "prompts", "resources", "server
 // The first lesson on stdio: each line of the client goes in, and what comes out is what the lesson has from the server.
 func TestFirstLesson(t *testing.T) {
 	in, want := "", []any(nil)
-	for _, s := range sections(t, "../01-stdio-handshake.txtar") {
+	for _, s := range sections(t, "../01-stdio-handshake.md") {
 		switch s.who {
 		case "client":
 			in += s.text
@@ -45,7 +45,7 @@ func TestFirstLesson(t *testing.T) {
 func TestFirstHTTPLesson(t *testing.T) {
 	recorder := httptest.NewRecorder()
 	played := 0
-	for _, s := range sections(t, "../05-http-session.txtar") {
+	for _, s := range sections(t, "../05-http-session.md") {
 		if s.letter == "" || s.letter > "B" {
 			continue
 		}
@@ -189,28 +189,35 @@ func TestReadme(t *testing.T) {
 
 // ---- Reading a lesson ----
 
-// section is a part of a lesson, under a line such as "-- client A --".
+// section is what a side says in a lesson without a break.
 type section struct {
-	who    string // such as client, server, note
-	letter string // of the request over HTTP; "": it has none
+	who    string // client, server or handshake
+	letter string // of the exchange over HTTP; "": there is none. Behind handshake: the rest of the line
 	text   string
 }
 
-var heading = regexp.MustCompile(`(?m)^-- (client|server|note|handshake|by hand) ?([^\n]*?) --\n`)
+// A line that is played is indented: "A> " begins what the client says in exchange A, "A< " what the server says. On stdio there is no letter.
+var notation = regexp.MustCompile(`^    (?:([A-Z]?)([<>])(?: (.*))?|handshake (.*))$`)
 
-// sections returns the sections of a lesson. Behind the word handshake, letter is the rest of the line.
+// sections returns what a lesson plays. A line in parentheses is a section of its own.
 func sections(t *testing.T, file string) (list []section) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	places := heading.FindAllStringSubmatchIndex(string(text), -1)
-	for i, p := range places {
-		end := len(text)
-		if i+1 < len(places) {
-			end = places[i+1][0]
+	isMore := false // the line before belongs to the last section
+	for line := range strings.Lines(string(text)) {
+		m := notation.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		if m == nil {
+			isMore = false
+			continue
 		}
-		list = append(list, section{string(text[p[2]:p[3]]), string(text[p[4]:p[5]]), string(text[p[1]:end])})
+		s := section{map[string]string{">": "client", "<": "server", "": "handshake"}[m[2]], m[1] + m[4], m[3] + "\n"}
+		if last := len(list) - 1; isMore && s.who == list[last].who && s.letter == list[last].letter && m[3] != "(ends)" {
+			list[last].text += s.text
+			continue
+		}
+		list, isMore = append(list, s), true
 	}
 	return list
 }

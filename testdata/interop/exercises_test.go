@@ -3,7 +3,6 @@ package interop
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,14 +13,10 @@ import (
 // server over HTTP runs in the background. The program is built already, and the server takes a free port. The exercises run before the
 // tests that are parallel, which measure time.
 func TestExercises(t *testing.T) {
-	lessons, _ := filepath.Glob("../*.txtar")
-	if len(lessons) < 30 {
-		t.Fatalf("%d lessons", len(lessons))
-	}
-	for _, file := range lessons {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+	for _, name := range lessonNames(t) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			text, err := os.ReadFile(file)
+			text, err := os.ReadFile("../" + name + ".md")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,25 +66,25 @@ func TestCourse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := regexp.MustCompile(`(?m)^\| \[(\d\d)\]\((\d\d)(-[a-z0-9-]+\.txtar)\) \| (.*?) \| (.*?) \|`).FindAllStringSubmatch(string(index), -1)
-	files, _ := filepath.Glob("../[0-9]*.txtar")
-	if len(rows) != len(files) {
-		t.Fatalf("%d rows, and %d lessons", len(rows), len(files))
+	rows := regexp.MustCompile(`(?m)^\| \[(\d\d)\]\((\d\d)(-[a-z0-9-]+)\.md\) \| (.*?) \| (.*?) \|`).FindAllStringSubmatch(string(index), -1)
+	lessons := lessonNames(t)
+	if len(rows) != len(lessons) {
+		t.Fatalf("%d rows, and %d lessons", len(rows), len(lessons))
 	}
 	for i, row := range rows {
-		number, file, title, learned := row[1], row[2]+row[3], row[4], row[5]
-		text, err := os.ReadFile("../" + file)
-		if err != nil || "../"+file != files[i] || number != row[2] || number != fmt.Sprintf("%02d", i+1) {
-			t.Errorf("row %d has %s as %s, and the files have %s: %v", i+1, file, number, files[i], err)
+		number, name, title, learned := row[1], row[2]+row[3], row[4], row[5]
+		text, err := os.ReadFile("../" + name + ".md")
+		if err != nil || name != lessons[i] || number != row[2] || number != fmt.Sprintf("%02d", i+1) {
+			t.Errorf("row %d has %s as %s, and the files have %s: %v", i+1, name, number, lessons[i], err)
 			continue
 		}
-		head, _, _ := strings.Cut(string(text), "\n-- ")
-		if want := title + " You learn: " + learned + " "; !strings.HasPrefix(strings.ReplaceAll(head, "\n", " "), want) {
-			t.Errorf("%s begins\n%s\nand the index has\n%s", file, head, want)
+		head, _, _ := strings.Cut(string(text), "Source: ")
+		if want := "# " + title + "  You learn: " + learned + "  "; strings.ReplaceAll(head, "\n", " ") != want {
+			t.Errorf("%s begins\n%s\nand the index has\n%s", name, head, want)
 		}
 		if i+1 < len(rows) {
 			if next := "\nNext: " + rows[i+1][1] + ", " + rows[i+1][4] + "\n"; !strings.HasSuffix(string(text), next) {
-				t.Errorf("%s does not end with%s", file, next)
+				t.Errorf("%s does not end with%s", name, next)
 			}
 		}
 	}

@@ -25,14 +25,13 @@ import (
 type revision struct {
 	version string
 	asks    bool // knows elicitation
-	titles  bool
 	modern  bool // server/discover instead of initialize
 }
 
 var revisions = []revision{
-	{version: "2026-07-28", asks: true, titles: true, modern: true},
-	{version: "2025-11-25", asks: true, titles: true},
-	{version: "2025-06-18", asks: true, titles: true},
+	{version: "2026-07-28", asks: true, modern: true},
+	{version: "2025-11-25", asks: true},
+	{version: "2025-06-18", asks: true},
 	{version: "2025-03-26"},
 	{version: "2024-11-05"},
 }

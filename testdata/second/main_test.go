@@ -28,17 +28,11 @@ var missing = []string{"completions", "logging", "prompts", "subscribe", "server
 func TestLessons(t *testing.T) {
 	for _, name := range []string{"05-http-session", "06-http-event-stream", "07-http-question-to-the-user", "08-http-get-stream", "09-http-resume"} {
 		t.Run(name, func(t *testing.T) {
-			if n := (&player{handler: newServer(), missing: missing, eventID: ours}).play(t, "../"+name+".txtar"); n < 2 {
+			if n := (&player{handler: newServer(), missing: missing}).play(t, "../"+name+".md"); n < 2 {
 				t.Errorf("%d responses", n)
 			}
 		})
 	}
-}
-
-// ours returns the id of an event as this server has it. Those of the lessons name the session, too: 84097828.1/0.
-func ours(id string) string {
-	_, id, _ = strings.Cut(id, ".")
-	return id
 }
 
 // exchange gives the server a request, and returns the response when it is complete.

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+	"unicode"
 
 	"example.com/mine/mcp"
 )
@@ -64,24 +65,33 @@ func dialers(target []string) []mcp.Dialer {
 			return command
 		}}}
 	}
-	web := http.DefaultClient
+	header := http.Header{}
 	if token := os.Getenv("TOKEN"); token != "" {
-		web = mcp.WithHeader(web, http.Header{"Authorization": {"Bearer " + token}})
+		header.Set("Authorization", "Bearer "+token)
 	}
-	return []mcp.Dialer{mcp.HTTPDialer{URL: target[0], Client: web}, mcp.SSEDialer{URL: target[0], Client: web}}
+	return []mcp.Dialer{&mcp.HTTPDialer{URL: target[0], Header: header}, mcp.SSEDialer{URL: target[0], Header: header}}
 }
 
 var input = bufio.NewScanner(os.Stdin)
 
-// ask shows a question of the server, and reads the answer from standard input. Whoever
-// can write a question must not control the terminal: so Printable.
+// printable leaves out what could control a terminal: anybody may have written a question.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, text)
+}
+
+// ask shows a question of the server, and reads the answer from standard input.
 func ask(ctx context.Context, x *mcp.Exchange) (any, error) {
 	var question mcp.ElicitParams
 	if err := x.Bind(&question); err != nil {
 		return nil, err
 	}
-	fmt.Println("the server asks:", mcp.Printable(question.Message))
-	fmt.Println("a JSON object for this schema, or an empty line:", mcp.Printable(string(question.RequestedSchema)))
+	fmt.Println("the server asks:", printable(question.Message))
+	fmt.Println("a JSON object for this schema, or an empty line:", printable(string(question.RequestedSchema)))
 	if !input.Scan() || !json.Valid(input.Bytes()) {
 		return mcp.ElicitResult{Action: "decline"}, nil
 	}

@@ -84,7 +84,7 @@ func greet(ctx context.Context, x *mcp.Exchange, args greetArguments) (any, erro
 	var text strings.Builder
 	for i := range times {
 		text.WriteString("Hello, " + args.Name + "!\n")
-		if err := x.Progress(ctx, float64(i+1), float64(times)); err != nil {
+		if err := x.Progress(ctx, float64(i+1), float64(times), ""); err != nil {
 			return nil, err // the client has cancelled the call, for instance
 		}
 	}

@@ -5,7 +5,7 @@
 //
 //	login := &oauth.Transport{Server: address, Authorize: show, RedirectURL: redirect}
 //	defer login.Close()
-//	client.Connect(ctx, wire.HTTPDialer{URL: address, Client: &http.Client{Transport: login}})
+//	client.Connect(ctx, &wire.HTTPDialer{URL: address, Client: &http.Client{Transport: login}})
 //
 // What happens on the way:
 //
@@ -264,12 +264,48 @@ func (t *Transport) base() http.RoundTripper { return cmp.Or(t.Base, http.Defaul
 // readChallenge returns what a response asks for. nil: it asks for no login.
 // 2026-07-28 basic/authorization#error-handling.
 func readChallenge(resp *http.Response) *challenge {
-	params := (&wire.HTTPError{Header: resp.Header}).Challenge("Bearer")
+	params := readBearer(resp.Header)
 	isStepUp := resp.StatusCode == http.StatusForbidden && params["error"] == "insufficient_scope"
 	if resp.StatusCode != http.StatusUnauthorized && !isStepUp {
 		return nil
 	}
 	return &challenge{resp.StatusCode, params["resource_metadata"], strings.Fields(params["scope"])}
+}
+
+var (
+	challengeWords = regexp.MustCompile("([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:[ \t]*=[ \t]*(\"(?:[^\"\\\\]|\\\\.)*\"?|[^ \t,]*))?")
+	unquoted       = strings.NewReplacer(`\\`, `\`, `\`, ``)
+)
+
+// readBearer returns the parameters of the first challenge of the scheme Bearer in WWW-Authenticate,
+// by names in lower case. nil: there is none. 2025-11-25
+// basic/authorization#protected-resource-metadata-discovery-requirements: clients "MUST be able
+// to parse WWW-Authenticate headers".
+//
+// A challenge is a scheme and its parameters: tokens, each with a token or a quoted string as
+// its value. RFC 9110, sections 5.6 and 11.2:
+//
+//	Bearer resource_metadata="https://…", scope="a \"b\""
+//	^word  ^word, with a value            ^word, with quoted pairs in its value
+func readBearer(header http.Header) (params map[string]string) {
+	const most = 1000 // words that are read: a header may be as long as 10 MB
+	for _, word := range challengeWords.FindAllStringSubmatch(strings.Join(header.Values("Www-Authenticate"), ","), most) {
+		name, value := strings.ToLower(word[1]), word[2]
+		isParam := strings.Contains(word[0], "=")
+		switch {
+		case isParam && params != nil && params[name] == "": // the first of two counts
+			if inner, isQuoted := strings.CutPrefix(value, `"`); isQuoted {
+				value = unquoted.Replace(strings.TrimSuffix(inner, `"`))
+			}
+			params[name] = value
+		case isParam: // of another challenge, or the second with this name
+		case params != nil: // the next challenge begins
+			return params
+		case name == "bearer":
+			params = map[string]string{}
+		}
+	}
+	return params
 }
 
 // mayHelp reports whether a login may help a request that was refused. used is what the

@@ -320,7 +320,7 @@ func TestWithLibrary(t *testing.T) {
 		w.pages["server /mcp"] = handler.ServeHTTP
 		login := w.transport()
 		client := &wire.Client{Info: wire.Implementation{Name: "c", Version: "0"}, Versions: []string{version}, Log: slog.New(slog.NewTextHandler(&log, nil))}
-		err := client.Connect(t.Context(), wire.HTTPDialer{URL: login.Server, Client: &http.Client{Transport: login}})
+		err := client.Connect(t.Context(), &wire.HTTPDialer{URL: login.Server, Client: &http.Client{Transport: login}})
 		for range 2 {
 			var result struct{ Who string }
 			err = cmp.Or(err, client.Call(t.Context(), "test/who", nil, &result))
@@ -927,4 +927,26 @@ func TestLoopback(t *testing.T) {
 	if _, err := back.Authorize(ctx, "https://example.com/"); err == nil || err == context.Canceled {
 		t.Error(err)
 	}
+}
+
+// A value is found in a challenge among others, whatever it is, and no header makes readBearer return a name that is none.
+func FuzzChallenge(f *testing.F) {
+	for _, seed := range []string{``, `a "b" \c`, `Bearer`, `Bearer a=1, a=2 , b="`, `Basic x==, Bearer scope="a, Bearer b=c"`, `bearer  error = "x" Digest realm=y`} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		for name := range readBearer(http.Header{"Www-Authenticate": {value}}) {
+			if name == "" || name != strings.ToLower(name) || strings.ContainsAny(name, " ,=\"\t") {
+				t.Fatalf("%q has a parameter %q", value, name)
+			}
+		}
+		if strings.ContainsAny(value, "\r\n") {
+			return
+		}
+		quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(value) + `"`
+		params := readBearer(http.Header{"Www-Authenticate": {"Basic realm=" + quoted, "bearer error=x, Scope=" + quoted + ", Digest scope=y"}})
+		if len(params) != 2 || params["error"] != "x" || params["scope"] != value {
+			t.Fatalf("%q is read as %q", value, params)
+		}
+	})
 }

@@ -1,5 +1,5 @@
-// Package project tests what belongs to no file of the library alone: that each requirement has a proof, that
-// main.go could be a package of its own, and that the README shows what happens. Its tests run in the folder of the project.
+// Package project tests what belongs to no file of the library alone: that each requirement has a proof, and that
+// the README shows what happens. Its tests run in the folder of the project.
 package project
 
 import (
@@ -125,12 +125,12 @@ func (p proofs) show(proof string) bool {
 	if reason, ok := strings.CutPrefix(proof, "n/a: "); ok {
 		return len(reason) > 10
 	}
-	if lesson, err := filepath.Glob("testdata/" + proof + ".txtar"); err == nil && len(lesson) == 1 {
+	if lesson, err := filepath.Glob("testdata/" + proof + ".md"); err == nil && len(lesson) == 1 {
 		return true
 	}
 	if subject, title, ok := strings.Cut(strings.TrimPrefix(proof, "case "), "/"); ok && strings.HasPrefix(proof, "case ") {
-		text, err := os.ReadFile("testdata/cases/" + subject + ".txtar")
-		return err == nil && strings.Contains("\n"+string(text), "\n-- case: "+title+" --\n")
+		text, err := os.ReadFile("testdata/cases/" + subject + ".md")
+		return err == nil && strings.Contains("\n"+string(text), "\n## "+title+"\n")
 	}
 	test, row, named := strings.Cut(proof, "/")
 	texts, ok := p[test]
@@ -141,7 +141,7 @@ func (p proofs) show(proof string) bool {
 // 2026-07-28 basic#error-codes: -32000..-32019 have no meaning but for -32002, and -32042 is of the past.
 func TestErrorCodes(t *testing.T) {
 	defined := []string{"-32700", "-32600", "-32601", "-32602", "-32603", "-32002", "-32020", "-32021", "-32022", "-32768..-32000", "-32099"} // the range, in a comment; and where the codes of the specification end
-	for _, files := range []string{"[a-ln-z]*.go", "main.go", "testdata/*.txtar"} {
+	for _, files := range []string{"[a-ln-z]*.go", "main.go", "testdata/[0-9]*.md"} {
 		if inFiles(t, files, `-32\d{3}\b(\.\.-32000)?`, func(file, code string) {
 			if !slices.Contains(defined, code) {
 				t.Errorf("%s: %s", file, code)
@@ -154,7 +154,7 @@ func TestErrorCodes(t *testing.T) {
 
 // What a lesson calls a URI is one of RFC 3986: ASCII, with all else as %C3%A9. The schemas have each `uri` in "format": "uri".
 func TestLessonsHaveURIs(t *testing.T) {
-	seen := inFiles(t, "testdata/*.txtar", `"uri":"[^"]*"|Mcp-Name: note:.*`, func(file, text string) {
+	seen := inFiles(t, "testdata/[0-9]*.md", `"uri":"[^"]*"|Mcp-Name: note:.*`, func(file, text string) {
 		uri := strings.TrimPrefix(strings.TrimPrefix(strings.TrimSuffix(text, `"`), `"uri":"`), "Mcp-Name: ")
 		if parsed, err := url.Parse(uri); err != nil || !parsed.IsAbs() || strings.ContainsFunc(uri, func(r rune) bool { return r >= utf8.RuneSelf }) {
 			t.Errorf("%s: %s", file, text)
@@ -175,7 +175,7 @@ func TestMetaKeys(t *testing.T) {
 		defined = append(defined, "io.modelcontextprotocol/"+name)
 	}
 	own := 0
-	inFiles(t, "testdata/*.txtar", `"_meta":\{.*`, func(file, text string) {
+	inFiles(t, "testdata/[0-9]*.md", `"_meta":\{.*`, func(file, text string) {
 		var keys map[string]json.RawMessage
 		if err := json.NewDecoder(strings.NewReader(strings.TrimPrefix(text, `"_meta":`))).Decode(&keys); err != nil {
 			t.Errorf("%s: %v", file, err)
@@ -194,17 +194,6 @@ func TestMetaKeys(t *testing.T) {
 	}
 }
 
-// copied makes a module of files of the library under another package name, and returns its folder.
-func copied(t *testing.T, pkg string, names ...string) (dir string) {
-	dir = t.TempDir()
-	writeFile(t, filepath.Join(dir, "go.mod"), "module elsewhere\n\ngo 1.26\n")
-	for _, name := range names {
-		source := read(t, name+".go")
-		writeFile(t, filepath.Join(dir, name+".go"), strings.Replace(source, "package main\n", "package "+pkg+"\n", 1))
-	}
-	return dir
-}
-
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -212,16 +201,6 @@ func read(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-func writeFile(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // goCommand runs the go command in a folder.
@@ -302,13 +281,14 @@ func TestMethodsStandWithTheirType(t *testing.T) {
 func TestCourseNamesWhatIsThere(t *testing.T) {
 	known, found := declaredTypes(t), 0
 	for path, text := range documents(t) {
-		if path == "testdata/CHANGES.md" || path == "testdata/interop/README.md" { // they name what was there once
+		switch path { // they name what was there once, or what is in another program
+		case "testdata/CHANGES.md", "testdata/interop/README.md", "testdata/second/README.md":
 			continue
 		}
 		for _, match := range regexp.MustCompile("`([A-Za-z]+)\\.([A-Za-z]+)`").FindAllStringSubmatch(text, -1) {
 			d, name := known[match[1]], match[2]
 			switch {
-			case d == nil: // a package, or a name of Go
+			case d == nil || name == "go": // a package, a name of Go, or a file
 			case d.methods[name] == "" && d.fields[name] == "":
 				t.Errorf("%s names %s, which is not there", path, match[0])
 			default:
@@ -326,20 +306,6 @@ func receiverOf(d *ast.FuncDecl) string {
 	name := strings.TrimPrefix(types.ExprString(d.Recv.List[0].Type), "*")
 	name, _, _ = strings.Cut(name, "[") // of a generic type
 	return name
-}
-
-// main.go uses only exported names of the library: as a package of its own, it compiles.
-func TestMainUsesExportedNames(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles main.go in another way")
-	}
-	dir := copied(t, "wire", "jsonrpc", "stdio", "sse", "session", "http")
-	source := read(t, "main.go")
-	writeFile(t, filepath.Join(dir, "main", "main.go"), strings.Replace(source, "\nimport (\n", "\nimport (\n\t. \"elsewhere\"\n", 1))
-	for _, embedded := range []string{"page.html", "01-lesson.txtar"} {
-		writeFile(t, filepath.Join(dir, "main", "testdata", embedded), "")
-	}
-	goCommand(t, dir, runtime.GOOS, "build", "-o", filepath.Join(dir, "main.exe"), "./main")
 }
 
 // What README.md and the pages beside it show is what happens: the commands of each are given to one shell as they stand, and print what is

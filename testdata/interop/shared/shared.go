@@ -3,21 +3,15 @@ package shared
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
-
-	"interop/wire" // go run ./copywire
 )
 
 // Go runs the go command in a folder.
@@ -48,42 +42,10 @@ func Main(m *testing.M, interop string, build func(dir string) error) (status in
 	return m.Run()
 }
 
-// ModernMeta makes a request one of 2026-07-28.
-const ModernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
-
-func InitializeLine(version string) string {
-	return `{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"` + version + `","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}`
-}
-
-func ToolCall(id int, name, arguments string) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{"progressToken":"t%d"}}}`, id, name, arguments, id)
-}
-
-// RoundTrip is a function as a network.
-type RoundTrip func(r *http.Request) (*http.Response, error)
-
-func (f RoundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// Counted counts the Conns of a Dialer that are open.
-func Counted(dial wire.Dialer, open *atomic.Int32) wire.Dialer {
-	return wire.DialerFunc(func(ctx context.Context) (wire.Conn, error) {
-		conn, err := dial.Dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		open.Add(1)
-		return &countedConn{conn, sync.OnceFunc(func() { open.Add(-1) })}, nil
-	})
-}
-
-type countedConn struct {
-	wire.Conn
-	closed func()
-}
-
-func (c *countedConn) Close() error {
-	defer c.closed()
-	return c.Conn.Close()
+// HasRaceDetector tells whether the tests have been built with -race, which needs much memory of its own.
+func HasRaceDetector() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // Output is a buffer to which a process may write while it is read.
@@ -102,39 +64,6 @@ func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.String()
-}
-
-// WaitFor waits for a condition that another goroutine brings about.
-func WaitFor(t testing.TB, condition func() bool) {
-	t.Helper()
-	for range 12_000 { // a minute
-		if condition() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatal("it does not happen")
-}
-
-// CheckLeaks fails the test if there are more goroutines at its end than now.
-func CheckLeaks(t *testing.T) {
-	base := runtime.NumGoroutine()
-	t.Cleanup(func() {
-		for range 500 {
-			if runtime.NumGoroutine() <= base {
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		stacks := make([]byte, 1<<20)
-		t.Errorf("%d goroutines, %d at first\n%s", runtime.NumGoroutine(), base, stacks[:runtime.Stack(stacks, true)])
-	})
-}
-
-// OpenFiles counts this process's descriptors, where that can be done.
-func OpenFiles() int {
-	entries, _ := os.ReadDir("/proc/self/fd")
-	return len(entries)
 }
 
 // GroupAlive reports whether a process of the group runs; one that is dead but not yet reaped by its new parent does not count.

@@ -3,17 +3,16 @@
 // Attacked is the server that TestAttack attacks: package wire over net/http, with the bounds that it has by default, and with the time-outs
 // of mcpwire. At /sse it speaks HTTP+SSE, and at any other path Streamable HTTP. It writes two addresses on one line, its own and that of its debug listener, and ends with its standard input.
 //
-//	echo {text, repeat} returns the text, several times in a row
-//	late {text, repeat} does the same after three seconds
+//	echo {text}         returns the text
+//	large {}            returns 4 MB of text, which are in memory once, however many calls there are
+//	late {}             does the same after three seconds
 //	count {n, delayMs}  counts to n, with a pause before each step, and reports each
-//	large {}            returns 60 MB of text, which are in memory once, however many calls there are
 //
 // The debug listener has net/http/pprof, and /calls: how many calls of count have begun, and how many are running.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log"
@@ -22,10 +21,8 @@ import (
 	_ "net/http/pprof"
 	"os"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"interop/wire" // go run ./copywire
@@ -33,19 +30,13 @@ import (
 
 const ioTimeout = 30 * time.Second // as in main.go
 
-var (
-	large          = largeResult()
-	begun, running atomic.Int64 // calls of count
-)
+var begun, running atomic.Int64 // calls of count
 
 func main() {
-	tools := &wire.Server{
-		Info:         wire.Implementation{Name: "attacked", Version: "1"},
-		Capabilities: map[string]any{"tools": struct{}{}},
-		Methods:      map[string]wire.HandlerFunc{"tools/call": call},
-	}
+	idle, _ := time.ParseDuration(os.Getenv("ATTACKED_IDLE")) // "": what it is by default
+	tools := newServer()
 	handler := http.NewServeMux()
-	handler.Handle("/", &wire.StreamableHandler{Sessions: &wire.Sessions{Keep: 4 << 20}, Handler: tools})
+	handler.Handle("/", &wire.StreamableHandler{Sessions: &wire.Sessions{Keep: 4 << 20, IdleTimeout: idle}, Handler: tools})
 	handler.Handle("/sse", &wire.SSEHandler{Handler: tools})
 	http.HandleFunc("/calls", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, begun.Load(), running.Load()) })
 	// Whether a connection can be accepted is measured from outside. The log would only say it again.
@@ -67,72 +58,44 @@ func listen() net.Listener {
 	return listener
 }
 
-// largeResult returns a result that is not in the heap. There, the garbage collector would let the memory grow by as much again.
-func largeResult() json.RawMessage {
-	const size = 60_000_000
-	const before, after = `{"content":[{"type":"text","text":"`, `"}]}`
-	memory, err := syscall.Mmap(-1, 0, len(before)+size+len(after), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	if err != nil {
-		log.Fatal(err)
-	}
-	copy(memory, before)
-	for i := range size {
-		memory[len(before)+i] = 'x'
-	}
-	copy(memory[len(before)+size:], after)
-	return memory
+type echoArguments struct {
+	Text string `json:"text"`
 }
 
-// call serves tools/call.
-func call(ctx context.Context, x *wire.Exchange) (any, error) {
-	var params struct {
-		Name      string          `json:"name"`
-		Arguments json.RawMessage `json:"arguments,omitempty"`
-	}
-	if err := x.Bind(&params); err != nil {
-		return nil, err
-	}
-	switch params.Name {
-	case "echo", "late":
-		if params.Name == "late" {
-			time.Sleep(3 * time.Second)
-		}
-		var args struct {
-			Text   string `json:"text"`
-			Repeat int    `json:"repeat,omitempty"`
-		}
-		if err := wire.Bind(params.Arguments, &args); err != nil {
-			return nil, err
-		}
-		return wire.ToolResult{Content: []wire.Content{wire.TextContent(strings.Repeat(args.Text, max(args.Repeat, 1)))}}, nil
-	case "count":
-		var args struct {
-			N       int `json:"n"`
-			DelayMs int `json:"delayMs,omitempty"`
-		}
-		if err := wire.Bind(params.Arguments, &args); err != nil {
-			return nil, err
-		}
-		return count(ctx, x, args.N, time.Duration(args.DelayMs)*time.Millisecond)
-	case "large":
-		return large, nil
-	}
-	return nil, &wire.Error{Code: wire.CodeInvalidParams, Message: "Unknown tool: " + params.Name}
+type countArguments struct {
+	N       int `json:"n"`
+	DelayMs int `json:"delayMs,omitempty"`
 }
 
-func count(ctx context.Context, x *wire.Exchange, n int, delay time.Duration) (any, error) {
+func newServer() *wire.Server {
+	s := &wire.Server{Info: wire.Implementation{Name: "attacked", Version: "1"}}
+	wire.AddTool(s, wire.Tool{Name: "echo"}, func(_ context.Context, _ *wire.Exchange, a echoArguments) (any, error) { return a.Text, nil })
+	wire.AddTool(s, wire.Tool{Name: "large"}, large)
+	wire.AddTool(s, wire.Tool{Name: "late"}, func(ctx context.Context, x *wire.Exchange, a struct{}) (any, error) {
+		time.Sleep(3 * time.Second)
+		return large(ctx, x, a)
+	})
+	wire.AddTool(s, wire.Tool{Name: "count"}, count)
+	return s
+}
+
+var largeText = strings.Repeat("x", 4_000_000)
+
+func large(context.Context, *wire.Exchange, struct{}) (any, error) { return largeText, nil }
+
+func count(ctx context.Context, x *wire.Exchange, a countArguments) (any, error) {
 	begun.Add(1)
 	running.Add(1)
 	defer running.Add(-1)
-	for i := 1; i <= n; i++ {
+	for i := range a.N {
 		select {
-		case <-time.After(delay):
+		case <-time.After(time.Duration(a.DelayMs) * time.Millisecond):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		if err := x.Progress(ctx, float64(i), float64(n)); err != nil {
+		if err := x.Progress(ctx, float64(i+1), float64(a.N), ""); err != nil {
 			return nil, err
 		}
 	}
-	return wire.ToolResult{Content: []wire.Content{wire.TextContent("counted to " + strconv.Itoa(n))}}, nil
+	return fmt.Sprintf("counted to %d", a.N), nil
 }

@@ -54,7 +54,7 @@ func run(target string) error {
 	}
 	client := &wire.Client{Info: wire.Implementation{Name: "mcpwire-oauth", Version: "0.1.0"}}
 	defer client.Close()
-	err := client.Connect(ctx, wire.HTTPDialer{URL: target, Client: &http.Client{Transport: login}})
+	err := client.Connect(ctx, &wire.HTTPDialer{URL: target, Client: &http.Client{Transport: login}})
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ func main() {
 	ctx := context.Background()
 	c := &wire.Client{Info: wire.Implementation{Name: "mcpwire", Version: "1.0.0"}}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	if err := c.Connect(ctx, wire.HTTPDialer{Client: &http.Client{Transport: transport}, URL: os.Args[1], MaxMessage: 4 << 20}); err != nil {
+	if err := c.Connect(ctx, &wire.HTTPDialer{Client: &http.Client{Transport: transport}, URL: os.Args[1], MaxMessage: 4 << 20}); err != nil {
 		log.Fatal(err)
 	}
 	probe.Calls(func(text string) (string, error) {
