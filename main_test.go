@@ -1826,6 +1826,34 @@ func TestHeaderRepeats(t *testing.T) {
 	}
 }
 
+// A client does not answer questions without number, and forgets which arguments the header repeats when
+// the list of tools begins anew: a server could fill its memory with both.
+func TestServerAsksAndListsWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, many := newDemo(), map[string]InputRequest{}
+		for i := range maxQuestions + 1 {
+			many[strconv.Itoa(i)] = nameQuestion
+		}
+		AddTool(d.Server, Tool{Name: "asks"}, func(context.Context, *Exchange, struct{}) (any, error) { return InputRequired{Requests: many}, nil })
+		dialer := &HTTPDialer{URL: "http://here/", Client: overHTTP(&StreamableHandler{Handler: d})}
+		c := connected(t, dialer, "2026-07-28")
+		if _, err := c.CallTool(t.Context(), "asks", nil); err == nil || !strings.Contains(err.Error(), "more than 1000 questions") {
+			t.Error(err)
+		}
+		for _, hasTool := range []bool{true, false} {
+			if !hasTool {
+				d.RemoveTool("get-weather")
+			}
+			if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
+				t.Error(err)
+			}
+			if _, isKnown := dialer.marked.Load("get-weather"); isKnown != hasTool {
+				t.Error("the marks of get-weather are known: ", isKnown)
+			}
+		}
+	})
+}
+
 // A requestState is good for the call that it was made for, for the same user, for an hour.
 func TestStateIsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
