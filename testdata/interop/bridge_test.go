@@ -296,7 +296,8 @@ func TestBridgeEnds(t *testing.T) {
 			}
 			test.end(t, c, server)
 			if test.answer != "" {
-				if m := c.answerTo(t, `"endless"`); !strings.Contains(m.Error.Message, test.answer) && !serverStopped(m) {
+				m := c.answerTo(t, `"endless"`) // the server's end and the bridge's own come at the same time
+				if !strings.Contains(m.Error.Message, test.answer) && !strings.Contains(m.Error.Message, "The session has ended") && !serverStopped(m) {
 					t.Errorf("the call: %+v", m)
 				}
 			}
