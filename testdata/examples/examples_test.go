@@ -41,14 +41,34 @@ func TestExamples(t *testing.T) {
 	useExamples(t, bin)
 }
 
+// Somebody who does what README.md says has a server, and calls its tool.
+func TestReadmeCommands(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the commands of README.md are for a shell")
+	}
+	mine := filepath.Join(t.TempDir(), "mine")
+	script := strings.ReplaceAll(copying(t)+commands(t)[1], "../mine", mine)
+	if out := command(t, root, []string{"GOWORK=off", "GOFLAGS=-trimpath"}, "", "sh", "-ec", script); !strings.Contains(out, `"structuredContent":{"sum":3}`) {
+		t.Error(out)
+	}
+}
+
 // copying returns the commands of README.md that copy all five files.
 func copying(t *testing.T) string {
-	text := copyIt(t)
-	block := regexp.MustCompile(`(?m)(?:^    .*\n)+`).FindString(text)
+	block := commands(t)[0]
 	if !strings.Contains(block, "cp ") || !strings.Contains(block, "sed ") {
-		t.Fatalf("README.md has no commands: %q", block)
+		t.Fatalf("these do not copy: %q", block)
 	}
 	return block
+}
+
+// commands returns the two blocks of commands of README.md: those that copy, and those that begin with an example.
+func commands(t *testing.T) []string {
+	blocks := regexp.MustCompile(`(?m)(?:^    .*\n)+`).FindAllString(copyIt(t), -1)
+	if len(blocks) != 2 {
+		t.Fatalf("README.md has %d blocks of commands", len(blocks))
+	}
+	return blocks
 }
 
 // copyIt returns the part of README.md for those who copy.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: 0BSD
 
 // A tool whose schema is made from the struct of its arguments. Tags describe an argument,
-// list its values, and bound it. The server checks by the same tags. A struct that the
-// server could not check in this way is refused at the start. The package mcp is a copy of
+// list its values, and bound it, and the server checks by the same tags. A field may be a text,
+// a number, a bool, a time.Time, or a slice or a map of these. A pointer is for an argument that
+// may be missing. addTool panics with a message about any other field, such as a struct in the
+// struct: nothing would check that its members are there. The package mcp is a copy of
 // jsonrpc.go, stdio.go and session.go: see "Copy it" in README.md of mcpwire.
 package main
 
@@ -17,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"example.com/mine/mcp"
 )
@@ -69,7 +72,10 @@ func schemaOf(t reflect.Type) map[string]any {
 		if name == "" || name == "-" {
 			panic(field.Name + " has no name in JSON")
 		}
-		property := schemaOfValue(field.Type)
+		property, ok := schemaOfValue(field.Type)
+		if !ok {
+			panic(fmt.Sprintf("%s: there is no schema for %v: see the head of this file", field.Name, field.Type))
+		}
 		if doc, ok := field.Tag.Lookup("doc"); ok {
 			property["description"] = doc
 		}
@@ -90,24 +96,32 @@ func schemaOf(t reflect.Type) map[string]any {
 	return map[string]any{"type": "object", "properties": properties, "required": required}
 }
 
-// schemaOfValue returns the JSON Schema of a value. A struct inside is not supported: of
-// what is in it, the server does not check that nothing is missing.
-func schemaOfValue(t reflect.Type) map[string]any {
+// schemaOfValue returns the JSON Schema of a value; false: there is none.
+func schemaOfValue(t reflect.Type) (schema map[string]any, ok bool) {
+	if t == reflect.TypeFor[time.Time]() {
+		return map[string]any{"type": "string", "format": "date-time"}, true
+	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return schemaOfValue(t.Elem())
 	case reflect.String:
-		return map[string]any{"type": "string"}
+		return map[string]any{"type": "string"}, true
 	case reflect.Bool:
-		return map[string]any{"type": "boolean"}
-	case reflect.Int, reflect.Int64:
-		return map[string]any{"type": "integer"}
-	case reflect.Float64:
-		return map[string]any{"type": "number"}
+		return map[string]any{"type": "boolean"}, true
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return map[string]any{"type": "integer"}, true
+	case reflect.Uint, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return map[string]any{"type": "integer", "minimum": 0}, true
+	case reflect.Float32, reflect.Float64:
+		return map[string]any{"type": "number"}, true
 	case reflect.Slice:
-		return map[string]any{"type": "array", "items": schemaOfValue(t.Elem())}
+		items, ok := schemaOfValue(t.Elem())
+		return map[string]any{"type": "array", "items": items}, ok
+	case reflect.Map:
+		values, ok := schemaOfValue(t.Elem())
+		return map[string]any{"type": "object", "additionalProperties": values}, ok && t.Key().Kind() == reflect.String
 	}
-	panic(fmt.Sprintf("no schema for %v", t))
+	return nil, false
 }
 
 // enum reads the tag enum, which is for strings.
@@ -122,7 +136,7 @@ func enum(field reflect.StructField) (values []string, ok bool) {
 	return strings.Split(text, ","), true
 }
 
-// bound reads the tag min or max, which is for integers.
+// bound reads the tag min or max, which is for signed integers.
 func bound(field reflect.StructField, tag string) (n int64, ok bool) {
 	text, ok := field.Tag.Lookup(tag)
 	if !ok {
@@ -130,7 +144,7 @@ func bound(field reflect.StructField, tag string) (n int64, ok bool) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || !reflect.Zero(restricted(field)).CanInt() {
-		panic(fmt.Sprintf("%s: the tag %s needs an integer", field.Name, tag))
+		panic(fmt.Sprintf("%s: the tag %s needs a number, and a field with a signed integer", field.Name, tag))
 	}
 	return n, true
 }

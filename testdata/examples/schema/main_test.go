@@ -3,9 +3,40 @@
 package main
 
 import (
+	"encoding/json"
 	"reflect"
 	"testing"
+	"time"
+
+	"example.com/mine/mcp"
 )
+
+// The library reads each kind of value that has a schema.
+func TestValues(t *testing.T) {
+	type arguments struct {
+		When   time.Time         `json:"when"`
+		Size   uint32            `json:"size"`
+		Share  float32           `json:"share"`
+		Labels map[string]string `json:"labels"`
+		Names  []string          `json:"names"`
+		Until  *time.Time        `json:"until,omitempty"`
+	}
+	schema, err := json.Marshal(schemaOf(reflect.TypeFor[arguments]()))
+	const want = `{"properties":{"labels":{"additionalProperties":{"type":"string"},"type":"object"},"names":{"items":{"type":"string"},"type":"array"},` +
+		`"share":{"type":"number"},"size":{"minimum":0,"type":"integer"},"until":{"format":"date-time","type":"string"},` +
+		`"when":{"format":"date-time","type":"string"}},"required":["when","size","share","labels","names"],"type":"object"}`
+	if err != nil || string(schema) != want {
+		t.Errorf("%v: %s", err, schema)
+	}
+	var args arguments
+	err = mcp.Bind([]byte(`{"when":"2026-07-28T12:00:00Z","size":3,"share":0.5,"labels":{"a":"b"},"names":["c"]}`), &args)
+	if err != nil || args.When.Year() != 2026 || args.Size != 3 || args.Share != 0.5 || args.Labels["a"] != "b" || args.Names[0] != "c" {
+		t.Errorf("%+v: %v", args, err)
+	}
+	if err := mcp.Bind([]byte(`{"when":"tomorrow","size":3,"share":0.5,"labels":{},"names":[]}`), &args); err == nil {
+		t.Error("a time that is none is accepted")
+	}
+}
 
 // What the schema forbids is refused, and nothing else.
 func TestCheck(t *testing.T) {
@@ -42,6 +73,15 @@ func TestNoSchema(t *testing.T) {
 		}{},
 		struct {
 			Points []point `json:"points"`
+		}{},
+		struct {
+			ByNumber map[int]string `json:"byNumber"`
+		}{},
+		struct {
+			Bytes []byte `json:"bytes"`
+		}{},
+		struct {
+			Any any `json:"any"`
 		}{},
 		struct {
 			Unit string `json:"unit,omitempty" enum:"celsius"`

@@ -19,34 +19,38 @@ import (
 )
 
 func main() {
-	server := &mcp.Server{Info: mcp.Implementation{Name: "mine", Version: "1"}}
-	mcp.AddTool(server, mcp.Tool{Name: "add", Description: "Adds two numbers.", InputSchema: addSchema}, add)
-	mcp.AddTool(server, mcp.Tool{Name: "greet", Description: "Greets somebody.", InputSchema: greetSchema}, greet)
-
 	conn := mcp.StdioConn(0)
-	os.Stdout = os.Stderr                                                // from here on, a fmt.Println of a tool does not spoil the messages
-	err := mcp.Serve(context.Background(), conn, server, slog.Default()) // until the client hangs up
+	os.Stdout = os.Stderr                                                     // from here on, a fmt.Println of a tool does not spoil the messages
+	err := mcp.Serve(context.Background(), conn, newServer(), slog.Default()) // until the client hangs up
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-// The schema is for the client. The server reads the arguments by the struct.
-var addSchema = json.RawMessage(`{"type":"object","required":["a","b"],
-	"properties":{"a":{"type":"number"},"b":{"type":"number"}}}`)
+// newServer returns the server. One is enough for any number of clients.
+func newServer() *mcp.Server {
+	server := &mcp.Server{Info: mcp.Implementation{Name: "mine", Version: "1"}}
+	mcp.AddTool(server, mcp.Tool{Name: "add", Description: "Adds two numbers.", InputSchema: addSchema}, add)
+	mcp.AddTool(server, mcp.Tool{Name: "greet", Description: "Greets somebody.", InputSchema: greetSchema}, greet)
+	return server
+}
+
+// The first tool. Its schema tells the client which arguments there are. The server reads them into
+// the struct. If one is missing, or of another type, the model gets an error, and add is not called.
+// What add returns is encoded as JSON: for programs as structuredContent, and for the model as text.
+
+var addSchema = json.RawMessage(`{"type":"object","required":["a","b"],"properties":{"a":{"type":"number"},"b":{"type":"number"}}}`)
 
 type addArguments struct {
 	A float64 `json:"a"`
 	B float64 `json:"b"`
 }
 
-type addResult struct {
-	Sum float64 `json:"sum"`
+func add(ctx context.Context, x *mcp.Exchange, args addArguments) (any, error) {
+	return map[string]float64{"sum": args.A + args.B}, nil
 }
 
-func add(ctx context.Context, x *mcp.Exchange, args addArguments) (any, error) {
-	return addResult{args.A + args.B}, nil // becomes structuredContent, a JSON object for programs, and the same as text for the model
-}
+// The second tool has an argument that may be missing, reports progress, and remembers something.
 
 var greetSchema = json.RawMessage(`{"type":"object","required":["name"],
 	"properties":{"name":{"type":"string"},"times":{"type":"integer","minimum":1,"maximum":10}}}`)

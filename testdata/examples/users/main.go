@@ -43,8 +43,20 @@ func whoami(ctx context.Context, x *mcp.Exchange, _ struct{}) (any, error) {
 func main() {
 	address := flag.String("listen", "127.0.0.1:8080", "")
 	flag.Parse()
+	pages, endpoint := newSite()
+	listener, err := net.Listen("tcp", *address)
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Printf("listening at http://%s/api/mcp", listener.Addr())
+	site := &http.Server{Handler: pages, ReadTimeout: 30 * time.Second} // no client may take longer to send a request
+	serve(site, listener, endpoint)
+}
+
+// newSite returns all pages of the site, and the one that speaks MCP.
+func newSite() (http.Handler, *mcp.StreamableHandler) {
 	server := &mcp.Server{Info: mcp.Implementation{Name: "mine", Version: "1"}}
-	mcp.AddTool(server, mcp.Tool{Name: "whoami"}, whoami)
+	mcp.AddTool(server, mcp.Tool{Name: "whoami", Description: "Returns your name."}, whoami)
 	endpoint := &mcp.StreamableHandler{
 		Handler:  &limited{Server: server, most: 8},
 		Sessions: &mcp.Sessions{Keep: 4 << 20}, // for legacy clients; a stream keeps 4 MiB for a client that is cut off
@@ -57,18 +69,11 @@ func main() {
 	mux := http.NewServeMux()
 	mux.Handle("/api/mcp", endpoint)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "well") })
-
-	listener, err := net.Listen("tcp", *address)
-	if err != nil {
-		log.Fatal(err)
-	}
-	log.Printf("listening at http://%s/api/mcp", listener.Addr())
-	site := &http.Server{Handler: logged(mux), ReadTimeout: 30 * time.Second} // no client may take longer to send a request
-	serve(site, listener, endpoint)
+	return logged(mux), endpoint
 }
 
 // limited is a Server that lets each user have so many requests at once. Middleware could
-// not count them: in a session a handler runs on when its client has gone.
+// not count them: in a session a call continues when its client has gone.
 type limited struct {
 	*mcp.Server
 	most    int64
