@@ -959,8 +959,7 @@ func (b *bridged) send(ctx context.Context, m *Message) (json.RawMessage, error)
 func (b *bridged) hasOtherWay(err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	fault, status := reasons(err)
-	if fault.isModern() || !mayBeAnother(status) || len(b.ways) < 2 {
+	if !mayBeOlder(err) || len(b.ways) < 2 {
 		return false
 	}
 	b.ways = b.ways[1:]

@@ -20,10 +20,11 @@ package main
 //	    "io.modelcontextprotocol/clientCapabilities":{}}}}
 //	< {"id":1,"result":{"resultType":"complete","content":[…],…}}
 //
-// A newcomer reads up to "Announcements", then "The client", and looks up the rest.
+// A newcomer reads up to "Announcements", then "The client", and looks up the rest. In all of it, s
+// is a Server, c a Client, n a connection of a Client, x an Exchange, and p a Peer.
 //
-// Who uses which lock: Server.mu guards what is offered and who has subscribed, Client.mu the
-// connection. Neither is held while a handler runs or a message is written.
+// Server.mu guards who has subscribed, and what was agreed on with a client. It is not held while a
+// handler runs or a message is written.
 
 import (
 	"bytes"
@@ -45,6 +46,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -72,7 +74,8 @@ var Revisions = []Revision{
 	{Version: "2024-11-05"},
 }
 
-// revision returns the Revision of a version; the zero Revision: it is unknown.
+// revision returns the Revision of a version. For an unknown version it is the zero Revision, which
+// has no Version.
 func revision(version string) Revision {
 	for _, r := range Revisions {
 		if r.Version == version {
@@ -82,8 +85,9 @@ func revision(version string) Revision {
 	return Revision{}
 }
 
-// offered returns the versions of this kind that list names, the newest first. An empty list
-// stands for all.
+// offered returns the versions that one end offers, the newest first: those in list that isWanted
+// accepts. An empty list stands for all versions. The three functions below are the usual isWanted:
+// offered(list, isLegacy) are the versions of the legacy era in list.
 func offered(list []string, isWanted func(Revision) bool) (versions []string) {
 	for _, r := range Revisions {
 		if isWanted(r) && (len(list) == 0 || slices.Contains(list, r.Version)) {
@@ -105,14 +109,17 @@ const (
 	CodeUnsupportedVersion = -32022
 )
 
-// isModern reports whether only servers of the modern era send this error.
+// is reports whether there is an error, and it has this code.
+func (e *Error) is(code int) bool { return e != nil && e.Code == code }
+
+// isModern reports whether there is an error, and only servers of the modern era send it.
 func (e *Error) isModern() bool {
 	return e != nil && e.Code <= CodeHeaderMismatch && e.Code >= CodeUnsupportedVersion
 }
 
-// unsupported returns the Error for a version that is not among those that list names. A server
-// without the modern era must not send the code of that era: clients would not fall back
-// (2026-07-28 basic/versioning).
+// unsupported returns the Error for a version that list does not offer. A server without the modern
+// era must not send the code of that era. A client that gets it takes the server for a modern one,
+// and does not try initialize (2026-07-28 basic/versioning).
 func unsupported(version string, list []string) *Error {
 	data, _ := encode(map[string]any{"supported": offered(list, isAny), "requested": version})
 	code := CodeUnsupportedVersion
@@ -206,24 +213,27 @@ type Server struct {
 	Announce     []string               // whose changes are announced: "tools", "resources", "prompts"
 	StateKey     []byte                 // seals requestState, the same on all replicas; nil: a random key
 
-	mu          sync.Mutex // guards the fields below
-	tools       catalog[Tool, toolFunc]
-	resources   catalog[Resource, ReadFunc]
-	templates   catalog[ResourceTemplate, templateReader]
-	prompts     catalog[Prompt, PromptFunc]
+	tools     catalog[Tool, toolFunc]
+	resources catalog[Resource, ReadFunc]
+	templates catalog[ResourceTemplate, templateReader]
+	prompts   catalog[Prompt, PromptFunc]
+
+	mu          sync.Mutex          // guards the field below, and changes of an agreement
 	subscribers map[any]*subscriber // by Peer, or by Exchange
 }
 
-// agreement is what initialize has agreed on. A Peer keeps it as its Value.
+// agreement is what initialize has agreed on. A Peer keeps it as its Value. Before initialize, the
+// revision is the zero Revision.
 type agreement struct {
 	revision   Revision
 	meta       Meta
-	isReady    bool // there was notifications/initialized: the client can be asked, and told of changes
+	isReady    bool // notifications/initialized has come: the client can be asked, and hears of changes
 	legacyOnly bool // HTTP+SSE, which has no modern era
 	stateless  bool // the Peer lives for one POST: nothing is remembered, and nothing can be sent later
 }
 
-// changeAgreement changes what was agreed on with a Peer. Over HTTP, two requests may do so at once.
+// changeAgreement changes what was agreed on with a Peer. It holds the mutex, because over HTTP two
+// requests of one client may change the agreement at the same time.
 func (s *Server) changeAgreement(p *Peer, change func(*agreement)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,6 +242,7 @@ func (s *Server) changeAgreement(p *Peer, change func(*agreement)) {
 	p.Value.Store(agreed)
 }
 
+// agreementOf returns what was agreed on with a Peer.
 func agreementOf(p *Peer) agreement {
 	agreed, _ := p.Value.Load().(agreement)
 	return agreed
@@ -241,15 +252,20 @@ func agreementOf(p *Peer) agreement {
 type requestInfo struct {
 	revision Revision
 	meta     Meta
-	logLevel string                     // the lowest level that is wanted; "": none
-	reported *float64                   // the last progress
+	logLevel string                     // the lowest level that the client wants; "": no log messages
+	reported *float64                   // the last progress; nil: none was reported
 	inputs   map[string]json.RawMessage // the answers to the last InputRequired, by key
-	state    string                     // that of the last InputRequired
+	state    string                     // the State of the last InputRequired
 }
 
+// info returns what is known about the request. About a notification nothing is known: the result is
+// empty.
 func (x *Exchange) info() *requestInfo {
-	info, _ := x.Value.(*requestInfo)
-	return cmp.Or(info, &requestInfo{})
+	info, ok := x.Value.(*requestInfo)
+	if !ok {
+		info = &requestInfo{}
+	}
+	return info
 }
 
 // Meta returns what the client says about itself and the request.
@@ -258,18 +274,19 @@ func (x *Exchange) Meta() Meta { return x.info().meta }
 // Revision returns the revision of the request.
 func (x *Exchange) Revision() Revision { return x.info().revision }
 
-// method is how a Server serves a method.
+// method is how a Server serves a method: one row of the table methods.
 type method struct {
-	only      func(Revision) bool // the era that has it; nil: both
-	needs     string              // the capability without which there is no such method
-	cacheable bool
-	serve     serveFunc
+	era     func(Revision) bool // the revisions that have it: isLegacy, isModern or isAny
+	needs   string              // the capability without which there is no such method; "": none
+	mayKeep bool                // a modern result says how long the client may keep it
+	serve   methodFunc
 }
 
-type serveFunc func(s *Server, ctx context.Context, x *Exchange) (any, error)
+// methodFunc serves a method. Its first parameter is the receiver of a method of Server.
+type methodFunc func(s *Server, ctx context.Context, x *Exchange) (any, error)
 
-// bound makes a serveFunc of a function that takes the params as a struct.
-func bound[P any](serve func(s *Server, ctx context.Context, x *Exchange, params P) (any, error)) serveFunc {
+// bound makes a methodFunc of a method of Server that takes the params as a struct.
+func bound[P any](serve func(s *Server, ctx context.Context, x *Exchange, params P) (any, error)) methodFunc {
 	return func(s *Server, ctx context.Context, x *Exchange) (any, error) {
 		var params P
 		if err := x.Bind(&params); err != nil {
@@ -279,101 +296,123 @@ func bound[P any](serve func(s *Server, ctx context.Context, x *Exchange, params
 	}
 }
 
+// methods are all methods that a Server serves itself.
 var methods = map[string]method{
-	"initialize":            {only: isLegacy, serve: bound((*Server).initialize)},
-	"ping":                  {only: isLegacy, serve: (*Server).ping},
-	"logging/setLevel":      {only: isLegacy, needs: "logging", serve: bound((*Server).setLevel)},
-	"resources/subscribe":   {only: isLegacy, needs: "resources", serve: bound((*Server).subscribe)},
-	"resources/unsubscribe": {only: isLegacy, needs: "resources", serve: bound((*Server).subscribe)},
+	"initialize":            {era: isLegacy, serve: bound((*Server).initialize)},
+	"ping":                  {era: isLegacy, serve: (*Server).ping},
+	"logging/setLevel":      {era: isLegacy, needs: "logging", serve: bound((*Server).setLevel)},
+	"resources/subscribe":   {era: isLegacy, needs: "resources", serve: bound((*Server).subscribe)},
+	"resources/unsubscribe": {era: isLegacy, needs: "resources", serve: bound((*Server).subscribe)},
 
-	"server/discover":      {only: isModern, cacheable: true, serve: (*Server).discover},
-	"subscriptions/listen": {only: isModern, serve: bound((*Server).listen)},
+	"server/discover":      {era: isModern, mayKeep: true, serve: (*Server).discover},
+	"subscriptions/listen": {era: isModern, serve: bound((*Server).listen)},
 
-	"tools/list":               {needs: "tools", cacheable: true, serve: bound((*Server).listTools)},
-	"tools/call":               {needs: "tools", serve: bound((*Server).callTool)},
-	"resources/list":           {needs: "resources", cacheable: true, serve: bound((*Server).listResources)},
-	"resources/templates/list": {needs: "resources", cacheable: true, serve: bound((*Server).listTemplates)},
-	"resources/read":           {needs: "resources", cacheable: true, serve: bound((*Server).readResource)},
-	"prompts/list":             {needs: "prompts", cacheable: true, serve: bound((*Server).listPrompts)},
-	"prompts/get":              {needs: "prompts", serve: bound((*Server).getPrompt)},
+	"tools/list":               {era: isAny, needs: "tools", mayKeep: true, serve: bound((*Server).listTools)},
+	"tools/call":               {era: isAny, needs: "tools", serve: bound((*Server).callTool)},
+	"resources/list":           {era: isAny, needs: "resources", mayKeep: true, serve: bound((*Server).listResources)},
+	"resources/templates/list": {era: isAny, needs: "resources", mayKeep: true, serve: bound((*Server).listTemplates)},
+	"resources/read":           {era: isAny, needs: "resources", mayKeep: true, serve: bound((*Server).readResource)},
+	"prompts/list":             {era: isAny, needs: "prompts", mayKeep: true, serve: bound((*Server).listPrompts)},
+	"prompts/get":              {era: isAny, needs: "prompts", serve: bound((*Server).getPrompt)},
 }
 
-// Handle serves a message of a client.
-func (s *Server) Handle(ctx context.Context, x *Exchange) (any, error) {
-	name := x.Request.Method
-	own := s.Methods[name]
+// Handle serves a message of a client. A function in Methods comes before the method of this name in
+// the table.
+func (s *Server) Handle(ctx context.Context, x *Exchange) (result any, err error) {
 	if x.Request.Kind() == KindNotification {
-		if name == "notifications/initialized" {
-			s.addPeer(x.Peer)
-		}
-		if own != nil {
-			return own(ctx, x)
-		}
-		return nil, nil
+		return s.handleNotification(ctx, x)
 	}
 	if err := s.chooseRevision(x); err != nil {
 		return nil, err
 	}
-	m := methods[name]
+	name := x.Request.Method
+	own, row := s.Methods[name], methods[name]
 	switch {
 	case own != nil:
-		m.serve = func(_ *Server, ctx context.Context, x *Exchange) (any, error) {
-			return s.withInput(ctx, x, func() (any, error) { return own(ctx, x) })
-		}
-	case m.serve == nil, m.only != nil && !m.only(x.Revision()),
-		m.needs != "" && s.Capabilities[m.needs] == nil && !s.offers(m.needs):
+		result, err = s.withInput(ctx, x, func() (any, error) { return own(ctx, x) })
+	case row.serve != nil && row.era(x.Revision()) && s.offers(row.needs):
+		result, err = row.serve(s, ctx, x)
+	default:
 		return nil, MethodNotFound(name)
 	}
-	result, err := m.serve(s, ctx, x)
 	if err != nil || !x.Revision().Modern {
 		return result, err
 	}
-	return s.modernResult(name, result, m.cacheable)
+	return s.modernResult(name, result, row.mayKeep)
 }
 
-// chooseRevision finds out which revision a request belongs to, and who has sent it:
+// handleNotification serves a notification. Most need nothing from a Server.
+func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, error) {
+	if x.Request.Method == "notifications/initialized" {
+		s.setReady(x.Peer)
+	}
+	if own := s.Methods[x.Request.Method]; own != nil {
+		return own(ctx, x)
+	}
+	return nil, nil
+}
+
+// chooseRevision decides which revision a request belongs to, and notes what the client says about
+// itself:
 //
-//	_meta names a modern version      that version, and nothing is remembered
-//	_meta names an unknown version    an error
-//	initialize, or ping               the legacy era
-//	anything else                     what initialize has agreed on; an error, if there was none
+//	_meta names a modern version              that version; nothing is remembered
+//	_meta names an unknown version            an error
+//	initialize was called                     the version that was agreed on
+//	this is initialize, or ping               the legacy era, without a version yet
+//	anything else                             an error: nobody knows the version
+//
+// A legacy version in _meta means nothing: that era has no such key.
 func (s *Server) chooseRevision(x *Exchange) error {
 	meta, err := x.Request.Meta()
 	if err != nil {
 		return err
 	}
-	agreed, named, name := agreementOf(x.Peer), revision(meta.ProtocolVersion), x.Request.Method
-	isKnownLegacy := named.Version != "" && !named.Modern
+	agreed, method, named := agreementOf(x.Peer), x.Request.Method, revision(meta.ProtocolVersion)
+	namesLegacy := named.Version != "" && !named.Modern
+	needsNoVersion := method == "initialize" || method == "ping" && len(offered(s.Versions, isLegacy)) > 0
 	switch {
-	case meta.ProtocolVersion != "" && !isKnownLegacy:
-		x.canAsk = false
-		if agreed.legacyOnly || x.inBatch { // over HTTP, nobody has compared a batch with the header
-			return unsupported(meta.ProtocolVersion, offered(s.Versions, isLegacy))
-		}
-		if !slices.Contains(offered(s.Versions, isModern), named.Version) {
-			return unsupported(meta.ProtocolVersion, s.Versions)
-		}
-		x.Value = &requestInfo{revision: named, meta: meta}
-		if s.Logging && meta.LogLevel != nil {
-			x.info().logLevel = *meta.LogLevel
-		}
-		return checkModern(meta, s.Versions)
-	case agreed.revision.Version != "", name == "initialize", name == "ping" && len(offered(s.Versions, isLegacy)) > 0:
-		// the legacy era: see below
-	default:
-		fault := InvalidParams("_meta lacks %s, and initialize has not been called", metaVersion)
-		return withVersions(fault, s.Versions)
+	case meta.ProtocolVersion != "" && !namesLegacy:
+		return s.useMeta(x, meta, agreed.legacyOnly)
+	case agreed.revision.Version != "" || needsNoVersion:
+		s.useAgreement(x, agreed, meta.ProgressToken)
+		return nil
 	}
-	agreed.meta.ProgressToken = meta.ProgressToken
-	x.Value = &requestInfo{revision: agreed.revision, meta: agreed.meta}
+	return withVersions(InvalidParams("_meta lacks %s, and initialize has not been called", metaVersion), s.Versions)
+}
+
+// useMeta makes x a request of the modern era: all that is known about the client is in _meta.
+func (s *Server) useMeta(x *Exchange, meta Meta, legacyOnly bool) error {
+	x.canAsk = false // a modern server sends no requests: its result asks
+
+	// There are no modern batches: over HTTP, the header repeats the version of one message.
+	if legacyOnly || x.inBatch {
+		return unsupported(meta.ProtocolVersion, offered(s.Versions, isLegacy))
+	}
+	if !slices.Contains(offered(s.Versions, isModern), meta.ProtocolVersion) {
+		return unsupported(meta.ProtocolVersion, s.Versions)
+	}
+	info := &requestInfo{revision: revision(meta.ProtocolVersion), meta: meta}
+	if s.Logging && meta.LogLevel != nil {
+		info.logLevel = *meta.LogLevel
+	}
+	x.Value = info
+	return checkModern(meta, s.Versions)
+}
+
+// useAgreement makes x a request of the legacy era: what is known about the client was said in
+// initialize, but for the progress token of the request. Until the client has set a level, it gets
+// log messages from "info" on.
+func (s *Server) useAgreement(x *Exchange, agreed agreement, progressToken json.RawMessage) {
 	x.canAsk = agreed.isReady
+	info := &requestInfo{revision: agreed.revision, meta: agreed.meta}
+	info.meta.ProgressToken = progressToken
 	if s.Logging && !agreed.stateless {
-		x.info().logLevel = "info"
+		info.logLevel = "info"
 		if agreed.meta.LogLevel != nil {
-			x.info().logLevel = *agreed.meta.LogLevel
+			info.logLevel = *agreed.meta.LogLevel
 		}
 	}
-	return nil
+	x.Value = info
 }
 
 // checkModern returns an error if the _meta of a modern request lacks something.
@@ -396,14 +435,10 @@ func withVersions(fault *Error, versions []string) *Error {
 	return fault
 }
 
-// resultMeta is the _meta of each result of the modern era.
-type resultMeta struct {
-	ServerInfo Implementation `json:"io.modelcontextprotocol/serverInfo"`
-}
-
-// modernResult adds what each result of the modern era says about itself
-// (2026-07-28 basic#result-responses).
-func (s *Server) modernResult(name string, result any, isCacheable bool) (any, error) {
+// modernResult adds what each result of the modern era says about itself: before the result its
+// type, and how long it may be kept; after it, in _meta, the server (2026-07-28
+// basic#result-responses).
+func (s *Server) modernResult(method string, result any, mayKeep bool) (any, error) {
 	text, err := encodeResult(result)
 	if err != nil {
 		return nil, err
@@ -411,19 +446,20 @@ func (s *Server) modernResult(name string, result any, isCacheable bool) (any, e
 	if text[0] != '{' {
 		return nil, errors.New("the result is not an object")
 	}
-	info := s.Info
-	if name != "server/discover" {
-		info.Icons = nil // large, and known
+	prefix := `{"resultType":"complete"}`
+	if mayKeep {
+		prefix = `{"resultType":"complete","ttlMs":0,"cacheScope":"private"}`
 	}
-	named, _ := encode(resultMeta{info}) // strings can always be encoded
-	about := json.RawMessage(`{"resultType":"complete"}`)
 	if _, asks := result.(inputRequiredResult); asks {
-		about = nil
-	} else if isCacheable {
-		about = json.RawMessage(`{"resultType":"complete","ttlMs":0,"cacheScope":"private"}`)
+		prefix = `{}` // it says its type itself, and is not to be kept
 	}
-	meta := merge(member(text, "_meta"), named)
-	return merge(about, text, json.RawMessage(`{"_meta":`+string(meta)+`}`)), nil
+	info := s.Info
+	if method != "server/discover" {
+		info.Icons = nil // they are large, and the client knows them from server/discover
+	}
+	about, _ := encode(map[string]Implementation{metaServerInfo: info}) // strings can always be encoded
+	meta := merge(member(text, "_meta"), about)
+	return merge(json.RawMessage(prefix), text, json.RawMessage(`{"_meta":`+string(meta)+`}`)), nil
 }
 
 // ---- Opening ----
@@ -446,14 +482,14 @@ func (s *Server) initialize(_ context.Context, x *Exchange, params InitializePar
 		version = params.ProtocolVersion
 	}
 	meta := Meta{ProtocolVersion: version, ClientInfo: bytes.Clone(params.ClientInfo)}
-	meta.ClientCapabilities = bytes.Clone(params.Capabilities) // not a part of the text of the message
+	meta.ClientCapabilities = bytes.Clone(params.Capabilities) // or the whole message would stay in memory
 	s.changeAgreement(x.Peer, func(a *agreement) { a.revision, a.meta = revision(version), meta })
 	x.Peer.AllowBatches.Store(revision(version).Batches)
 	declared, err := encode(s.capabilities(agreementOf(x.Peer).stateless))
 	return ServerInfo{Version: version, Capabilities: declared, Info: &s.Info, Instructions: s.Instructions}, err
 }
 
-// discover says what a modern client can use.
+// discover serves server/discover: it says what a modern client can use.
 func (s *Server) discover(context.Context, *Exchange) (any, error) {
 	declared, err := encode(s.capabilities(false))
 	return ServerInfo{Versions: offered(s.Versions, isAny), Capabilities: declared, Instructions: s.Instructions}, err
@@ -461,21 +497,26 @@ func (s *Server) discover(context.Context, *Exchange) (any, error) {
 
 func (s *Server) ping(context.Context, *Exchange) (any, error) { return nil, nil }
 
-// offers reports whether the server has a capability.
-func (s *Server) offers(capability string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	resources := len(s.resources.keys) + len(s.templates.keys)
-	counts := map[string]int{"tools": len(s.tools.keys), "resources": resources, "prompts": len(s.prompts.keys)}
-	return counts[capability] > 0 || capability == "logging" && s.Logging
+// has reports whether there is something of a kind, such as a tool.
+func (s *Server) has(kind string) bool {
+	return kind == "tools" && !s.tools.isEmpty() ||
+		kind == "resources" && !(s.resources.isEmpty() && s.templates.isEmpty()) ||
+		kind == "prompts" && !s.prompts.isEmpty() ||
+		kind == "logging" && s.Logging
 }
 
-// capabilities returns what the server declares. Without a session, nothing is remembered, and
-// there is no stream for what belongs to no request.
+// offers reports whether the server has a capability, or declares it all the same. "" stands for no
+// capability at all, which every server has.
+func (s *Server) offers(capability string) bool {
+	return capability == "" || s.Capabilities[capability] != nil || s.has(capability)
+}
+
+// capabilities returns what the server declares. Without a session, a server remembers no log level,
+// and has no stream for what belongs to no request: no change can be announced.
 func (s *Server) capabilities(stateless bool) map[string]any {
 	declared := map[string]any{}
 	for _, name := range []string{"tools", "resources", "prompts", "logging"} {
-		if !s.offers(name) || stateless && name == "logging" {
+		if !s.has(name) || stateless && name == "logging" {
 			continue
 		}
 		parts := map[string]any{}
@@ -491,6 +532,7 @@ func (s *Server) capabilities(stateless bool) map[string]any {
 	return declared
 }
 
+// announces reports whether clients are told of changes of a kind, such as "tools".
 func (s *Server) announces(kind string) bool { return slices.Contains(s.Announce, kind) }
 
 // ---- A tool, and its progress ----
@@ -507,8 +549,8 @@ type Tool struct {
 	Meta         json.RawMessage  `json:"_meta,omitempty"`
 }
 
-// ToolAnnotations say what a tool does to the world. They are hints: nobody checks them
-// (2025-11-25 server/tools#tool).
+// ToolAnnotations say what a tool does to the world. They are hints, which a client must not trust
+// unless it trusts the server (2025-11-25 server/tools#tool).
 type ToolAnnotations struct {
 	ReadOnly    bool `json:"readOnlyHint"`    // it changes nothing
 	Destructive bool `json:"destructiveHint"` // it may delete or overwrite
@@ -530,6 +572,7 @@ type ToolResult struct {
 	Meta              any             `json:"_meta,omitempty"`             // keys of your own, such as example.com/key
 }
 
+// size returns how many bytes the parts have that may be large: see takeTurn.
 func (r ToolResult) size() (n int) {
 	for _, part := range r.Content {
 		n += len(part.Text) + len(part.Data)
@@ -555,11 +598,16 @@ type toolFunc func(ctx context.Context, x *Exchange, arguments json.RawMessage) 
 
 // AddTool offers a tool, or replaces the one of this name. Calls of it run at the same time.
 //
-// Its arguments are read into an A, as Bind does; the schema is for the client, and is not checked
-// here. The result is a text, a Content, a ToolResult, an InputRequired, or anything that is encoded
-// as a JSON object: then it is the structured content, too. An error becomes a result with IsError,
-// which the model reads, and an *Error becomes the error of the request. AddTool panics if the schema
-// has wrong marks for the header.
+// Its arguments are read into an A, as Bind does. The schema is for the client: arguments are not
+// compared with it here. What run returns becomes the answer of the request:
+//
+//	a string, a Content, a ToolResult   the result
+//	an InputRequired                    questions to the user, and run is called again
+//	anything else                       the result; it must be a JSON object, for StructuredContent
+//	an *Error                           the error of the request
+//	any other error                     a result with IsError, whose text the model reads
+//
+// AddTool panics if the schema is no JSON, or has wrong marks for the header.
 func AddTool[A any](s *Server, t Tool, run func(ctx context.Context, x *Exchange, arguments A) (any, error)) {
 	if t.InputSchema == nil {
 		t.InputSchema = json.RawMessage(`{"type":"object"}`)
@@ -575,36 +623,38 @@ func AddTool[A any](s *Server, t Tool, run func(ctx context.Context, x *Exchange
 		}
 		if err := bind(text, &arguments, "argument"); err != nil {
 			reason := err.Error()
-			return ToolError("%s", strings.ToUpper(reason[:1])+reason[1:]), nil
+			return ToolError("%s", strings.ToUpper(reason[:1])+reason[1:]), nil // the model reads a sentence
 		}
 		return run(ctx, x, arguments)
 	}
-	addOffer(s, &s.tools, "tools", t.Name, t, call)
+	s.tools.add(s, "tools", t.Name, t, call)
 }
 
 // RemoveTool takes a tool back.
-func (s *Server) RemoveTool(name string) { removeOffer(s, &s.tools, "tools", name) }
+func (s *Server) RemoveTool(name string) { s.tools.remove(s, "tools", name) }
 
-// rawCall are the params of tools/call as they come.
-type rawCall struct {
+// callToolParams are CallToolParams as a server reads them.
+type callToolParams struct {
 	Name      string          `json:"name"`
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 }
 
-func (s *Server) callTool(ctx context.Context, x *Exchange, params rawCall) (any, error) {
-	t, ok := findOffer(s, &s.tools, params.Name)
+// callTool serves tools/call. Legacy clients do not know the code CodeMissingCapability: there, the
+// model reads that the call cannot be made.
+func (s *Server) callTool(ctx context.Context, x *Exchange, params callToolParams) (any, error) {
+	tool, ok := s.tools.find(params.Name)
 	if !ok {
 		return nil, InvalidParams("Unknown tool: %.100s", params.Name)
 	}
-	result, err := s.withInput(ctx, x, func() (any, error) { return t.run(ctx, x, params.Arguments) })
-	fault, isFault := errors.AsType[*Error](err)
+	result, err := s.withInput(ctx, x, func() (any, error) { return tool.run(ctx, x, params.Arguments) })
+	fault, _ := errors.AsType[*Error](err)
 	switch {
-	case isFault && (x.Revision().Modern || fault.Code != CodeMissingCapability):
-		return nil, fault
-	case err != nil:
+	case err == nil:
+		return toolResult(result)
+	case fault == nil, fault.is(CodeMissingCapability) && !x.Revision().Modern:
 		return ToolError("%v", err), nil
 	}
-	return toolResult(result)
+	return nil, fault
 }
 
 // toolResult returns what a tool has returned as a ToolResult, or as it is if it asks for input.
@@ -662,10 +712,10 @@ type SetLevelParams struct {
 	Level string `json:"level"`
 }
 
+// setLevel serves logging/setLevel. Without a session there is nobody who remembers the level.
 func (s *Server) setLevel(_ context.Context, x *Exchange, params SetLevelParams) (any, error) {
-	agreed := agreementOf(x.Peer)
 	switch {
-	case agreed.stateless:
+	case agreementOf(x.Peer).stateless:
 		return nil, MethodNotFound(x.Request.Method)
 	case !slices.Contains(logLevels, params.Level):
 		return nil, InvalidParams("Unknown level: %.100s", params.Level)
@@ -675,7 +725,8 @@ func (s *Server) setLevel(_ context.Context, x *Exchange, params SetLevelParams)
 }
 
 // Require returns an error unless the client has declared the capabilities, such as "sampling"
-// or "elicitation.url". It names all that is lacking.
+// or "elicitation.url". The error names all those that are lacking, as the client would declare
+// them: {"elicitation":{"url":{}}}.
 func (x *Exchange) Require(capabilities ...string) error {
 	missing := map[string]map[string]any{}
 	for _, path := range capabilities {
@@ -698,8 +749,9 @@ func (x *Exchange) Require(capabilities ...string) error {
 	return &Error{Code: CodeMissingCapability, Message: "The client lacks " + names, Data: data}
 }
 
-// hasCapability reports whether the client has declared a capability, or a part of it. An
-// elicitation without parts means forms.
+// hasCapability reports whether the client has declared a capability, and this part of it, if part
+// is not "". Of elicitation the part "form" is declared, too, if there is neither "form" nor "url":
+// 2025-06-18 has only forms, and no parts.
 func (x *Exchange) hasCapability(name, part string) bool {
 	declared := member(x.info().meta.ClientCapabilities, name)
 	switch {
@@ -736,7 +788,7 @@ type InputRequest struct {
 	Params any    `json:"params,omitempty"`
 }
 
-// inputRequiredResult is an InputRequired as it travels in the modern era.
+// inputRequiredResult is an InputRequired as a modern server sends it.
 type inputRequiredResult struct {
 	ResultType    string                  `json:"resultType"`
 	InputRequests map[string]InputRequest `json:"inputRequests,omitempty"`
@@ -758,14 +810,17 @@ type ElicitResult struct {
 	Content json.RawMessage `json:"content,omitempty"`
 }
 
-// maxRounds is how often a handler may ask in one call, and maxQuestions how many questions a client
-// answers at once.
-const maxRounds, maxQuestions = 10, 1000
+// maxRounds is how often a handler may ask in one call.
+const maxRounds = 10
+
+// maxQuestions is how many questions a client answers at once.
+const maxQuestions = 1000
 
 // Inputs returns the answers, by key.
 func (x *Exchange) Inputs() map[string]json.RawMessage { return x.info().inputs }
 
-// Input reads an answer. It returns false if there is none that fits.
+// Input reads the answer with this key into answer. It returns false if there is none, or if it does
+// not fit.
 func (x *Exchange) Input(key string, answer any) bool {
 	text, ok := x.info().inputs[key]
 	return ok && Bind(text, answer) == nil
@@ -774,7 +829,12 @@ func (x *Exchange) Input(key string, answer any) bool {
 // State returns the State of the InputRequired that was answered.
 func (x *Exchange) State() string { return x.info().state }
 
-// capability returns what a client must have declared to be asked.
+// questions are what a client can be asked, with the capability that it needs for the answer.
+var questions = map[string]string{
+	"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots",
+}
+
+// capability returns the capability that a client must have declared to be asked this, for Require.
 func (q InputRequest) capability() string {
 	name := questions[q.Method]
 	params, _ := encode(q.Params) // if this fails, so does the question itself
@@ -787,10 +847,10 @@ func (q InputRequest) capability() string {
 	return name
 }
 
-// withInput runs a handler, and asks what it needs.
+// withInput runs a handler until it returns something else than an InputRequired. In the modern era
+// that takes several requests of the client: each of them runs the handler once.
 func (s *Server) withInput(ctx context.Context, x *Exchange, run func() (any, error)) (any, error) {
-	isModern := x.Revision().Modern
-	if isModern {
+	if x.Revision().Modern {
 		if err := s.readInput(x); err != nil {
 			return nil, err
 		}
@@ -804,17 +864,10 @@ func (s *Server) withInput(ctx context.Context, x *Exchange, run func() (any, er
 		if err != nil || !asks {
 			return result, err
 		}
-		if len(need.Requests) == 0 && need.State == "" {
-			return nil, errors.New("an InputRequired asks nothing")
-		}
-		var capabilities []string
-		for _, question := range need.Requests {
-			capabilities = append(capabilities, question.capability())
-		}
-		if err := x.Require(capabilities...); err != nil {
+		if err := x.checkNeed(need); err != nil {
 			return nil, err
 		}
-		if isModern {
+		if x.Revision().Modern {
 			return inputRequiredResult{"input_required", need.Requests, s.seal(x, need.State)}, nil
 		}
 		if err := x.ask(ctx, need); err != nil {
@@ -824,7 +877,19 @@ func (s *Server) withInput(ctx context.Context, x *Exchange, run func() (any, er
 	return nil, fmt.Errorf("asked %d times", maxRounds)
 }
 
-// ask sends the questions to a legacy client, one after another.
+// checkNeed returns an error if the client cannot be asked this.
+func (x *Exchange) checkNeed(need InputRequired) error {
+	if len(need.Requests) == 0 && need.State == "" {
+		return errors.New("an InputRequired asks nothing")
+	}
+	var capabilities []string
+	for _, question := range need.Requests {
+		capabilities = append(capabilities, question.capability())
+	}
+	return x.Require(capabilities...)
+}
+
+// ask asks a legacy client one question after another, and keeps the answers for Input.
 func (x *Exchange) ask(ctx context.Context, need InputRequired) error {
 	info := x.info()
 	info.inputs, info.state = map[string]json.RawMessage{}, need.State
@@ -839,7 +904,8 @@ func (x *Exchange) ask(ctx context.Context, need InputRequired) error {
 	return nil
 }
 
-// readInput reads the answers of a modern client.
+// readInput reads the answers of a modern client, which came with its request, and keeps them for
+// Input.
 func (s *Server) readInput(x *Exchange) error {
 	var params struct {
 		Responses map[string]json.RawMessage `json:"inputResponses,omitempty"`
@@ -855,9 +921,13 @@ func (s *Server) readInput(x *Exchange) error {
 
 // ---- Announcements ----
 //
-// A subscriber is told of changes: a legacy client, or a request subscriptions/listen of a modern
-// one. While there is something to tell, one goroutine tells it. What still waits is not told
-// twice, so a slow client holds up nobody, and costs little.
+// A subscriber hears of changes: a legacy client, or a request subscriptions/listen of a modern one.
+//
+//	Publish ──► the news of each subscriber that wants it ──► sendNews ──► the client
+//
+// Publish never waits. News wait in a list for each subscriber, which one goroutine sends as long as
+// there are any. What is in the list already is not added again, so the list of a slow client stays
+// short.
 
 // ListenFilter says what a client wants to hear of.
 type ListenFilter struct {
@@ -877,72 +947,68 @@ const maxSubscribed = 64 << 10
 
 var errSubscriptions = InvalidParams("More than %d bytes of subscriptions", maxSubscribed)
 
+// isTooLarge reports whether a filter needs more memory than maxSubscribed. Each URI counts 50 bytes
+// more than it has.
 func (f ListenFilter) isTooLarge() bool {
 	return len(strings.Join(f.ResourceSubscriptions, ""))+50*len(f.ResourceSubscriptions) > maxSubscribed
 }
 
+// wants reports whether a filter lets a notification pass. uri is that of its resource, or "".
 func (f ListenFilter) wants(method, uri string) bool {
-	switch method {
-	case "notifications/tools/list_changed":
-		return f.ToolsListChanged
-	case "notifications/prompts/list_changed":
-		return f.PromptsListChanged
-	case "notifications/resources/list_changed":
-		return f.ResourcesListChanged
-	case "notifications/resources/updated":
-		return slices.Contains(f.ResourceSubscriptions, uri)
-	}
-	return false
+	return method == "notifications/tools/list_changed" && f.ToolsListChanged ||
+		method == "notifications/prompts/list_changed" && f.PromptsListChanged ||
+		method == "notifications/resources/list_changed" && f.ResourcesListChanged ||
+		method == "notifications/resources/updated" && slices.Contains(f.ResourceSubscriptions, uri)
 }
 
-// subscriber is guarded by Server.mu.
+// subscriber is who hears of changes. Server.mu guards it.
 type subscriber struct {
-	filter  ListenFilter
-	tell    func(*Message) error
-	waiting []*Message
-	isTold  bool // by a goroutine
-	hasLeft bool
+	filter    ListenFilter // what it wants to hear of
+	send      func(*Message) error
+	news      []*Message // what it has not been sent yet
+	isSending bool       // a goroutine runs sendNews
 }
 
-// Publish announces a change to all clients that want to hear of it: one of the methods of
-// ListenFilter. Others are sent to nobody.
+// Publish announces a change to all clients that want to hear of it. method is one of the four
+// notifications that a ListenFilter knows; no client hears of another.
 func (s *Server) Publish(method string, params any) {
-	news, err := newMessage(method, params)
+	m, err := newMessage(method, params)
 	if err != nil {
-		return // it cannot be said
+		return // params cannot be encoded
 	}
-	uri := textOf(member(news.Params, "uri"))
-	isNews := func(m *Message) bool { return m.Method == method && bytes.Equal(m.Params, news.Params) }
+	uri := textOf(member(m.Params, "uri"))
+	isSame := func(other *Message) bool { return other.Method == method && bytes.Equal(other.Params, m.Params) }
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sub := range s.subscribers {
-		if !sub.filter.wants(method, uri) || slices.ContainsFunc(sub.waiting, isNews) {
+		if !sub.filter.wants(method, uri) || slices.ContainsFunc(sub.news, isSame) {
 			continue
 		}
-		sub.waiting = append(sub.waiting, news)
-		if !sub.isTold {
-			sub.isTold = true
-			go s.tell(sub) // ends when nothing waits
+		sub.news = append(sub.news, m)
+		if !sub.isSending {
+			sub.isSending = true
+			go s.sendNews(sub) // ends when all news are sent
 		}
 	}
 }
 
-// tell tells a subscriber what waits.
-func (s *Server) tell(sub *subscriber) {
+// sendNews sends a subscriber its news. The mutex is not held while a message is written.
+func (s *Server) sendNews(sub *subscriber) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(sub.waiting) > 0 && !sub.hasLeft {
-		news := sub.waiting[0]
-		sub.waiting = sub.waiting[1:]
+	for len(sub.news) > 0 {
+		m := sub.news[0]
+		sub.news = sub.news[1:]
 		s.mu.Unlock()
-		_ = sub.tell(news) // if that fails, the client has gone
+		_ = sub.send(m) // if that fails, the client has gone
 		s.mu.Lock()
 	}
-	sub.isTold = false
+	sub.isSending = false
 }
 
-// addPeer makes a legacy client a subscriber, when it has said notifications/initialized.
-func (s *Server) addPeer(p *Peer) {
+// setReady serves notifications/initialized of a legacy client: from now on the client can be asked,
+// and hears when a list has changed.
+func (s *Server) setReady(p *Peer) {
 	agreed := agreementOf(p)
 	if agreed.stateless || agreed.revision.Version == "" {
 		return
@@ -950,11 +1016,20 @@ func (s *Server) addPeer(p *Peer) {
 	s.changeAgreement(p, func(a *agreement) { a.isReady = true })
 	s.addSubscriber(p, &subscriber{
 		filter: ListenFilter{PromptsListChanged: true, ResourcesListChanged: true, ToolsListChanged: true},
-		tell:   func(m *Message) error { return p.via.send(p.ctx, m) },
+		send:   func(m *Message) error { return p.via.send(p.ctx, m) },
 	})
 	context.AfterFunc(p.ctx, func() { s.removeSubscriber(p) })
 }
 
+// announceList says that a list has changed: "tools", "resources" or "prompts".
+func (s *Server) announceList(kind string) {
+	if s.announces(kind) {
+		s.Publish("notifications/"+kind+"/list_changed", nil)
+	}
+}
+
+// addSubscriber adds a subscriber. key is the Peer or the Exchange that it belongs to; there is one
+// for each key.
 func (s *Server) addSubscriber(key any, sub *subscriber) {
 	s.removeSubscriber(key)
 	s.mu.Lock()
@@ -966,12 +1041,13 @@ func (s *Server) removeSubscriber(key any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sub := s.subscribers[key]; sub != nil {
-		sub.hasLeft = true
+		sub.news = nil // so sendNews ends
 		delete(s.subscribers, key)
 	}
 }
 
-// subscribe serves resources/subscribe and resources/unsubscribe.
+// subscribe serves resources/subscribe and resources/unsubscribe. It takes the URI out of the filter
+// of the client; to subscribe, it then adds the URI, which so is there once.
 func (s *Server) subscribe(_ context.Context, x *Exchange, params ResourceParams) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -992,36 +1068,38 @@ func (s *Server) subscribe(_ context.Context, x *Exchange, params ResourceParams
 	return nil, nil
 }
 
-// listen serves a request that stays open, and carries the announcements
+// listen serves subscriptions/listen, a request that stays open, and carries the announcements. The
+// _meta of each of them names the subscription by the id of the request
 // (2026-07-28 basic/patterns/subscriptions).
 func (s *Server) listen(ctx context.Context, x *Exchange, params ListenParams) (any, error) {
-	filter := params.Notifications
-	if filter.isTooLarge() {
+	if params.Notifications.isTooLarge() {
 		return nil, errSubscriptions
 	}
-	filter.ToolsListChanged = filter.ToolsListChanged && s.announces("tools")
-	filter.PromptsListChanged = filter.PromptsListChanged && s.announces("prompts")
-	filter.ResourcesListChanged = filter.ResourcesListChanged && s.announces("resources")
-	if !s.announces("resources") {
-		filter.ResourceSubscriptions = nil
-	}
-	name, _ := encode(map[string]json.RawMessage{metaSubscription: json.RawMessage(x.Request.ID.text)})
-	accepted, err := encode(ListenParams{filter})
-	if err == nil {
-		err = x.Notify(ctx, "notifications/subscriptions/acknowledged", withMeta(accepted, name))
-	}
-	if err != nil {
+	filter := s.announced(params.Notifications)
+	accepted, _ := encode(ListenParams{filter}) // strings can always be encoded
+	meta, _ := encode(map[string]json.RawMessage{metaSubscription: json.RawMessage(x.Request.ID.text)})
+	if err := x.Notify(ctx, "notifications/subscriptions/acknowledged", withMeta(accepted, meta)); err != nil {
 		return nil, err
 	}
-	s.addSubscriber(x, &subscriber{filter: filter, tell: func(m *Message) error {
-		return x.Notify(ctx, m.Method, withMeta(m.Params, name))
+	s.addSubscriber(x, &subscriber{filter: filter, send: func(m *Message) error {
+		return x.Notify(ctx, m.Method, withMeta(m.Params, meta))
 	}})
 	defer s.removeSubscriber(x)
 	select {
 	case <-x.Ending:
 	case <-ctx.Done():
 	}
-	return withMeta(nil, name), nil
+	return withMeta(nil, meta), nil
+}
+
+// announced returns the part of a filter that this server announces.
+func (s *Server) announced(filter ListenFilter) ListenFilter {
+	filter.ToolsListChanged = filter.ToolsListChanged && s.announces("tools")
+	filter.PromptsListChanged = filter.PromptsListChanged && s.announces("prompts")
+	if !s.announces("resources") {
+		filter.ResourcesListChanged, filter.ResourceSubscriptions = false, nil
+	}
+	return filter
 }
 
 // ==== The client ====
@@ -1070,19 +1148,19 @@ type Client struct {
 	dialers    []Dialer
 	connecting chan struct{} // a lock that a call stops waiting for when its ctx ends: who connects
 
-	mu       sync.Mutex // guards the fields below
-	current  *connection
-	server   ServerInfo
-	isClosed bool
+	current  atomic.Pointer[connection] // the last one that was made; nil: none yet
+	isClosed atomic.Bool
 }
 
-// connection is what a Client knows about the other end of a Conn.
+// connection is a Conn, and what was agreed on with the server at its other end.
 type connection struct {
-	peer     *Peer
-	revision Revision
-	said     Meta            // what the client says about itself
-	meta     json.RawMessage // the same, as the _meta of each modern request
-	server   ServerInfo
+	peer      *Peer
+	revision  Revision
+	said      Meta            // what the client says about itself
+	meta      json.RawMessage // the same, as the _meta of each modern request
+	server    ServerInfo      // what the server says about itself
+	notModern error           // why the server does not seem to be of the modern era; nil: no reason is known
+	isGivenUp atomic.Bool     // no call uses it any more
 }
 
 // ErrSessionEnded means that the server does not know the session any more.
@@ -1092,32 +1170,30 @@ var ErrSessionEnded = errors.New("the session has ended")
 // answers is no server of this kind.
 func (c *Client) Connect(ctx context.Context, dialers ...Dialer) error {
 	c.dialers, c.connecting = dialers, make(chan struct{}, 1)
-	_, err := c.connection(ctx)
+	_, err := c.useConnection(ctx)
 	return err
 }
 
 // Server returns what the server has said about itself.
 func (c *Client) Server() ServerInfo {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.server
+	if n := c.current.Load(); n != nil {
+		return n.server
+	}
+	return ServerInfo{}
 }
 
 // Close hangs up. Calls that wait fail.
 func (c *Client) Close() error {
-	c.mu.Lock()
-	current := c.current
-	c.isClosed = true
-	c.mu.Unlock()
-	if current == nil {
-		return nil
+	c.isClosed.Store(true)
+	if n := c.current.Load(); n != nil {
+		return n.peer.Close()
 	}
-	return current.peer.Close()
+	return nil
 }
 
-// connection returns the connection. If there is none that works, it makes one; others wait
-// meanwhile.
-func (c *Client) connection(ctx context.Context) (*connection, error) {
+// useConnection returns the current connection, or a new one if that does not work any more. One
+// goroutine at a time makes a connection, and the others wait for it.
+func (c *Client) useConnection(ctx context.Context) (*connection, error) {
 	if c.connecting == nil {
 		return nil, errors.New("Connect was not called")
 	}
@@ -1127,83 +1203,74 @@ func (c *Client) connection(ctx context.Context) (*connection, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	c.mu.Lock()
-	n, isClosed := c.current, c.isClosed
-	c.mu.Unlock()
+	n := c.current.Load()
 	switch {
-	case isClosed:
+	case c.isClosed.Load():
 		return nil, ErrClosed
-	case n != nil && n.peer.reading.Err() == nil:
+	case n != nil && n.peer.reading.Err() != nil:
+		n.giveUp(context.Cause(n.peer.reading))
+	case n != nil && !n.isGivenUp.Load():
 		return n, nil
-	case n != nil:
-		c.retire(n, context.Cause(n.peer.reading))
 	}
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.ConnectTimeout, 30*time.Second))
-	defer cancel()
 	n, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	c.current, c.server, isClosed = n, n.server, c.isClosed
-	c.mu.Unlock()
-	if isClosed { // meanwhile
+	c.current.Store(n)
+	if c.isClosed.Load() { // Close was called meanwhile, and may not have seen n
 		n.peer.Close()
 		return nil, ErrClosed
 	}
 	return n, nil
 }
 
-// retire gives a connection up. In a lost session other calls may be under way, and each must
-// learn that the server has not read it; so that Conn ends by itself.
-func (c *Client) retire(n *connection, why error) {
-	c.mu.Lock()
-	isCurrent := c.current == n
-	if isCurrent {
-		c.current = nil
-	}
-	c.mu.Unlock()
-	if isCurrent && !errors.Is(why, ErrSessionEnded) {
+// giveUp lets no further call use a connection, and closes it. If its session is lost, it ends by
+// itself: other calls may be under way, and each must learn that the server has not read it.
+func (n *connection) giveUp(why error) {
+	n.isGivenUp.Store(true)
+	if !errors.Is(why, ErrSessionEnded) {
 		n.peer.Close()
 	}
 }
 
-// connect tries one Dialer after another.
-func (c *Client) connect(ctx context.Context) (n *connection, err error) {
+// connect makes a connection. It tries one Dialer after another.
+func (c *Client) connect(ctx context.Context) (*connection, error) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.ConnectTimeout, 30*time.Second))
+	defer cancel()
 	var failed error
 	for _, dialer := range c.dialers {
-		n, err = c.connectWith(ctx, dialer)
+		n, err := c.connectWith(ctx, dialer)
 		if err == nil {
 			return n, nil
 		}
 		failed = errors.Join(failed, err)
-		if fault, status := reasons(err); fault.isModern() || !mayBeAnother(status) {
+		if !mayBeOlder(err) {
 			break
 		}
 	}
 	return nil, failed
 }
 
-// reasons returns what an error says: the Error of the server, and the status of HTTP. nil and 0
-// stand for none.
+// mayBeOlder reports whether an error may mean that a server of an older transport is there, which
+// does not know what to do with a POST: 2025-11-25 basic/transports#backwards-compatibility. A server
+// of the modern era is no such server.
+func mayBeOlder(err error) bool {
+	fault, status := reasons(err)
+	return !fault.isModern() && (status == 400 || status == 404 || status == 405)
+}
+
+// reasons returns what an error says: the Error with which the server has answered, or nil, and the
+// status of its HTTP response, or 0.
 func reasons(err error) (fault *Error, status int) {
 	fault, _ = errors.AsType[*Error](err)
-	if refusal, ok := errors.AsType[statusError](err); ok {
+	var refusal interface{ StatusCode() int } // what only a Conn over HTTP returns
+	if errors.As(err, &refusal) {
 		status = refusal.StatusCode()
 	}
 	return fault, status
 }
 
-// statusError is an error of a Conn over HTTP.
-type statusError interface {
-	error
-	StatusCode() int
-}
-
-// mayBeAnother reports whether a status may mean that a server of another kind is there.
-func mayBeAnother(status int) bool { return status == 400 || status == 404 || status == 405 }
-
-// connectWith connects with a Dialer.
+// connectWith makes a connection with this Dialer.
 func (c *Client) connectWith(ctx context.Context, dialer Dialer) (*connection, error) {
 	n := &connection{}
 	if err := c.describe(n); err != nil {
@@ -1212,18 +1279,9 @@ func (c *Client) connectWith(ctx context.Context, dialer Dialer) (*connection, e
 	if err := c.dial(ctx, n, dialer); err != nil {
 		return nil, err
 	}
-	version, refusal, err := c.probe(ctx, n)
+	version, err := c.probe(ctx, n)
 	if err == nil && !revision(version).Modern {
-		err = c.initialize(ctx, n, version)
-		if err != nil && n.peer.reading.Err() != nil { // a process that does not survive the question
-			n.peer.Close()
-			if err = c.dial(ctx, n, dialer); err == nil {
-				err = c.initialize(ctx, n, version)
-			}
-		}
-		if err != nil && refusal != nil {
-			err = fmt.Errorf("%w (before that, server/discover: %v)", err, refusal)
-		}
+		err = c.openSession(ctx, n, dialer, version)
 	}
 	if err != nil {
 		n.peer.Close()
@@ -1232,6 +1290,24 @@ func (c *Client) connectWith(ctx context.Context, dialer Dialer) (*connection, e
 	return n, nil
 }
 
+// openSession calls initialize. A process that has ended because it was asked server/discover is
+// started again, and is asked initialize only.
+func (c *Client) openSession(ctx context.Context, n *connection, dialer Dialer, version string) error {
+	err := c.initialize(ctx, n, version)
+	if err != nil && n.peer.reading.Err() != nil {
+		n.peer.Close()
+		err = c.dial(ctx, n, dialer)
+		if err == nil {
+			err = c.initialize(ctx, n, version)
+		}
+	}
+	if err != nil && n.notModern != nil {
+		err = fmt.Errorf("%w (before that, server/discover: %v)", err, n.notModern)
+	}
+	return err
+}
+
+// dial begins a conversation over a new Conn. It must not end with ctx, which is that of one call.
 func (c *Client) dial(ctx context.Context, n *connection, dialer Dialer) error {
 	conn, err := dialer.Dial(ctx)
 	if err != nil {
@@ -1243,92 +1319,87 @@ func (c *Client) dial(ctx context.Context, n *connection, dialer Dialer) error {
 	return nil
 }
 
-// probe asks server/discover, and returns the version to go on with: see the picture above.
-// refusal is why the server does not seem to be of the modern era.
-func (c *Client) probe(ctx context.Context, n *connection) (version string, refusal, err error) {
-	modern, legacy := offered(c.Versions, isModern), offered(c.Versions, isLegacy)
-	fallBack := func(refusal error) (string, error, error) {
-		if len(legacy) == 0 {
-			return "", nil, cmp.Or(refusal, errors.New("the server speaks none of the versions of this client"))
-		}
-		return legacy[0], refusal, nil
-	}
+// probe asks server/discover, and returns the version to continue with: the picture above, as code.
+func (c *Client) probe(ctx context.Context, n *connection) (version string, err error) {
+	modern := offered(c.Versions, isModern)
 	if len(modern) == 0 {
-		return fallBack(nil)
+		return c.fallBack(n, nil)
 	}
-	c.speak(n, modern[0])
+	n.speak(modern[0])
 	soon, cancel := context.WithTimeout(ctx, cmp.Or(c.ProbeTimeout, 5*time.Second))
 	defer cancel()
 	text, err := n.peer.RoundTrip(soon, &Message{Method: "server/discover", Params: withMeta(nil, n.meta)})
 	if err == nil && Bind(text, &n.server) == nil && len(n.server.Versions) > 0 {
-		_ = json.Unmarshal(member(member(text, "_meta"), metaServerInfo), &n.server.Info) // it need not say
-		version, err = c.pick(n, n.server.Versions)
-		return version, nil, err
+		_ = json.Unmarshal(member(member(text, "_meta"), metaServerInfo), &n.server.Info) // some servers have none
+		return c.chooseVersion(n, n.server.Versions)
 	}
 	fault, status := reasons(err)
-	isSilent := soon.Err() != nil
+	isSilent := soon.Err() != nil || n.peer.reading.Err() != nil // too slow, or a process that has ended
 	switch {
-	case ctx.Err() != nil:
-		return "", nil, err
-	case fault != nil && fault.Code == CodeUnsupportedVersion:
+	case ctx.Err() != nil: // the whole search has ended
+		return "", err
+	case fault.is(CodeUnsupportedVersion):
 		var data struct{ Supported []string }
 		_ = json.Unmarshal(fault.Data, &data) // if this fails, there are no versions
-		version, err = c.pick(n, data.Supported)
-		return version, nil, err
-	case fault != nil && fault.Code == CodeMissingCapability:
-		return modern[0], nil, nil
-	case fault != nil && fault.Code == CodeHeaderMismatch:
-		return "", nil, err
-	case fault != nil && fault.Code == CodeMethodNotFound: // whatever the status is
-	case status >= 300 && status < 400, status == 408, status == 429, status >= 500:
-		return "", nil, err
-	case err != nil && fault == nil && status == 0 && !isSilent && n.peer.reading.Err() == nil: // no network
-		return "", nil, err
+		return c.chooseVersion(n, data.Supported)
+	case fault.is(CodeMissingCapability): // a modern server, which wants something that we cannot do
+		return modern[0], nil
+	case fault.is(CodeMethodNotFound): // a legacy server, whatever the status is
+		return c.fallBack(n, err)
+	case fault.is(CodeHeaderMismatch), status/100 == 3, status == 408, status == 429, status >= 500:
+		return "", err
+	case err != nil && fault == nil && status == 0 && !isSilent: // no network
+		return "", err
 	}
-	return fallBack(err)
+	return c.fallBack(n, err)
 }
 
-// pick begins to speak the newest version that the server offers, too.
-func (c *Client) pick(n *connection, versions []string) (string, error) {
+// fallBack returns the newest version of the legacy era, if the client speaks that era. why is the
+// reason for not using the modern era; nil: no reason is known.
+func (c *Client) fallBack(n *connection, why error) (version string, err error) {
+	legacy := offered(c.Versions, isLegacy)
+	if len(legacy) == 0 {
+		return "", cmp.Or(why, errors.New("the server speaks none of the versions of this client"))
+	}
+	n.notModern = why
+	return legacy[0], nil
+}
+
+// chooseVersion begins to speak the newest version of the client that the server speaks, too.
+func (c *Client) chooseVersion(n *connection, ofServer []string) (version string, err error) {
 	for _, version := range offered(c.Versions, isAny) {
-		if slices.Contains(versions, version) {
-			c.speak(n, version)
+		if slices.Contains(ofServer, version) {
+			n.speak(version)
 			return version, nil
 		}
 	}
-	return "", fmt.Errorf("the server speaks %q, and this client does not", versions)
+	return "", fmt.Errorf("the server speaks %q, and this client does not", ofServer)
 }
 
 // speak begins to speak a version.
-func (c *Client) speak(n *connection, version string) {
+func (n *connection) speak(version string) {
 	n.revision, n.server.Version, n.said.ProtocolVersion = revision(version), version, version
 	n.meta, _ = encode(n.said) // describe has checked its parts
 	n.peer.Value.Store(agreement{revision: n.revision})
 }
 
-// describe encodes what the client says about itself.
+// describe encodes what the client says about itself. It can be asked what its Handlers can answer.
 func (c *Client) describe(n *connection) (err error) {
 	declared := map[string]any{}
-	for method, name := range questions {
+	for method, capability := range questions {
 		if c.Handlers[method] != nil {
-			declared[name] = struct{}{}
+			declared[capability] = struct{}{}
 		}
 	}
 	maps.Copy(declared, c.Capabilities)
-	if n.said.ClientCapabilities, err = encode(declared); err == nil {
-		n.said.ClientInfo, err = encode(c.Info)
-	}
+	n.said.ClientInfo, _ = encode(c.Info) // strings can always be encoded
+	n.said.ClientCapabilities, err = encode(declared)
 	return err
-}
-
-// questions are what a client may be asked, and the capability to answer it.
-var questions = map[string]string{
-	"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots",
 }
 
 // initialize is the handshake of the legacy era.
 func (c *Client) initialize(ctx context.Context, n *connection, version string) error {
-	c.speak(n, version)
+	n.speak(version)
 	params := InitializeParams{version, n.said.ClientCapabilities, n.said.ClientInfo}
 	if err := n.peer.Call(ctx, "initialize", params, &n.server); err != nil {
 		return fmt.Errorf("initialize: %w", err)
@@ -1336,20 +1407,20 @@ func (c *Client) initialize(ctx context.Context, n *connection, version string) 
 	if !slices.Contains(offered(c.Versions, isLegacy), n.server.Version) {
 		return fmt.Errorf("the server speaks %q, and this client does not", n.server.Version)
 	}
-	c.speak(n, n.server.Version)
+	n.speak(n.server.Version)
 	return n.peer.Notify(ctx, "notifications/initialized", nil)
 }
 
 // ---- Calls ----
 
-// Call sends a request, and reads its result; a nil result is not read. If the server has
+// Call sends a request, and reads its result into result, unless that is nil. If the server has
 // questions, Handlers answer them. The error is an *Error if the server has answered with one. A
 // request that the server has surely not read, because its session was lost, is sent once more.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
 	return c.CallWithProgress(ctx, method, params, result, nil)
 }
 
-// CallWithProgress is Call. report gets the progress.
+// CallWithProgress does the same as Call, and report gets the progress.
 func (c *Client) CallWithProgress(ctx context.Context, method string, params, result any, report ProgressFunc) error {
 	request, err := newMessage(method, params)
 	if err != nil {
@@ -1369,25 +1440,128 @@ func (c *Client) Notify(ctx context.Context, method string, params any) error {
 	return c.withConnection(ctx, func(n *connection) error { return n.peer.Notify(ctx, method, params) })
 }
 
-// withConnection runs send with the connection, and once more with a new one if the server has
-// not read what was sent.
-func (c *Client) withConnection(ctx context.Context, send func(n *connection) error) error {
-	for isFirst := true; ; isFirst = false {
-		n, err := c.connection(ctx)
-		if err != nil {
-			return err
+// withConnection runs send with the current connection. If that turns out to be of no use, it runs
+// send once more, with a new connection.
+func (c *Client) withConnection(ctx context.Context, send func(n *connection) error) (err error) {
+	for range 2 {
+		n, failed := c.useConnection(ctx)
+		if failed != nil {
+			return failed
 		}
 		err = send(n)
-		fault, _ := reasons(err)
-		isOtherVersion := n.revision.Modern && fault != nil && fault.Code == CodeUnsupportedVersion
-		isUnread := isOtherVersion || errors.Is(err, errUnread)
-		if isUnread {
-			c.retire(n, err)
+		if !n.isUseless(err) {
+			break
 		}
-		if !isUnread || !isFirst {
-			return err
+		n.giveUp(err)
+	}
+	return err
+}
+
+// isUseless reports whether an error means that the server has surely not read what was sent: the
+// session was lost, or the server does not speak this version any more.
+func (n *connection) isUseless(err error) bool {
+	fault, _ := reasons(err)
+	return errors.Is(err, errUnread) || n.revision.Modern && fault.is(CodeUnsupportedVersion)
+}
+
+// exchange sends a request, and returns its result. A modern result may ask for input in place of an
+// answer: then the questions are answered, and the request is sent again, with the answers.
+func (c *Client) exchange(ctx context.Context, n *connection, m Message, report ProgressFunc) (json.RawMessage, error) {
+	params := m.Params
+	for range maxRounds {
+		result, err := c.runRound(ctx, n, Message{Method: m.Method, Params: params}, report)
+		if err != nil || !n.revision.Modern {
+			return result, err
+		}
+		switch kind := textOf(member(result, "resultType")); kind {
+		case "", "complete":
+			return result, nil
+		case "input_required":
+			added, err := c.answerQuestions(ctx, n, result)
+			if err != nil {
+				return nil, err
+			}
+			params = merge(m.Params, added)
+		default:
+			return nil, fmt.Errorf("the result has the unknown type %.100q", kind)
 		}
 	}
+	return nil, fmt.Errorf("the server has asked %d times", maxRounds)
+}
+
+// runRound sends the request of one round, and returns its result. The server may refuse a call of a
+// tool because the header does not repeat an argument that has a mark. Then the tools are listed
+// again, from which the Conn learns the marks, and the request is sent a second time.
+func (c *Client) runRound(ctx context.Context, n *connection, m Message, report ProgressFunc) (json.RawMessage, error) {
+	if n.revision.Modern {
+		m.Params = withMeta(m.Params, n.meta)
+	}
+	first := m
+	result, err := n.peer.roundTrip(ctx, n.peer.via, &first, report)
+	fault, status := reasons(err)
+	if status != 400 || !fault.is(CodeHeaderMismatch) || m.Method != "tools/call" {
+		return result, err
+	}
+	if _, failed := List[json.RawMessage](ctx, c, "tools/list", "tools"); failed != nil {
+		return nil, err
+	}
+	return n.peer.roundTrip(ctx, n.peer.via, &m, report)
+}
+
+// answerQuestions answers the questions of a result. It returns the members that this adds to the
+// params of the request.
+func (c *Client) answerQuestions(ctx context.Context, n *connection, result json.RawMessage) (json.RawMessage, error) {
+	requests, state := member(result, "inputRequests"), member(result, "requestState")
+	if isAbsent(requests) && isAbsent(state) {
+		return nil, errors.New("the server asks for input, and does not say for which")
+	}
+	answers := map[string]any{}
+	for key, text := range Each(requests) {
+		question := &Message{ID: NumberID(0), Method: textOf(member(text, "method")), Params: member(text, "params")}
+		if questions[question.Method] == "" || !isAbsent(question.Params) && question.Params[0] != '{' {
+			return nil, fmt.Errorf("the server asks what is no question: %.100s", text)
+		}
+		if len(answers) == maxQuestions {
+			return nil, fmt.Errorf("the server asks more than %d questions at once", maxQuestions)
+		}
+		x := &Exchange{Request: question, Peer: n.peer, Value: &requestInfo{revision: n.revision}}
+		answer, err := c.runHandler(ctx, x)
+		if err != nil {
+			return nil, fmt.Errorf("the server asks for %.100s: %w", question.Method, err)
+		}
+		answers[key] = answer
+	}
+	added := map[string]any{"inputResponses": answers}
+	if !isAbsent(state) {
+		added["requestState"] = state
+	}
+	return encode(added)
+}
+
+// handle serves a message of the server. A server of the modern era must not send requests
+// (2026-07-28 basic/transports/stdio), and could not read the answer.
+func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
+	if x.Request.Kind() == KindRequest && agreementOf(x.Peer).revision.Modern {
+		x.Peer.log.Warn("dropped a request of a server that must not ask", "method", x.Request.Method)
+		return nil, errNoAnswer
+	}
+	return c.runHandler(ctx, x)
+}
+
+// runHandler runs the handler of a question or a notification.
+func (c *Client) runHandler(ctx context.Context, x *Exchange) (any, error) {
+	handler := c.Handlers[x.Request.Method]
+	switch {
+	case handler != nil:
+		return handler(ctx, x)
+	case x.Request.Method == "ping":
+		return nil, nil
+	case c.Handler != nil:
+		return c.Handler.Handle(ctx, x)
+	case x.Request.Kind() == KindNotification:
+		return nil, nil
+	}
+	return nil, MethodNotFound(x.Request.Method)
 }
 
 // CallTool calls a tool. Its failure is no error, but a result with IsError.
@@ -1405,22 +1579,23 @@ const maxList = 32 << 20
 func List[T any](ctx context.Context, c *Client, method, name string) (items []T, err error) {
 	params, seen, size := map[string]json.RawMessage{}, map[string]bool{}, 0
 	for {
-		var result json.RawMessage
-		if err := c.Call(ctx, method, params, &result); err != nil {
+		var page json.RawMessage
+		if err := c.Call(ctx, method, params, &page); err != nil {
 			return nil, err
 		}
-		size += 1000 // of a page without items
-		for _, text := range Each(member(result, name)) {
-			var item T
-			if size += len(text) + 100; size > maxList {
+		size += 1000 // a page counts even if it has no items
+		for _, text := range Each(member(page, name)) {
+			size += len(text) + 100
+			if size > maxList {
 				break
 			}
+			var item T
 			if err := json.Unmarshal(text, &item); err != nil {
 				return nil, fmt.Errorf("%s: %w", method, err)
 			}
 			items = append(items, item)
 		}
-		cursor := member(result, "nextCursor")
+		cursor := member(page, "nextCursor")
 		isEmpty := string(cursor) == `""` && !revision(c.Server().Version).Modern
 		switch {
 		case size > maxList:
@@ -1438,7 +1613,7 @@ func List[T any](ctx context.Context, c *Client, method, name string) (items []T
 // announce anything in the legacy era, which Listen does not notice; there, the first of two Listens
 // for one resource that ends, ends both.
 func (c *Client) Listen(ctx context.Context, filter ListenFilter) error {
-	n, err := c.connection(ctx)
+	n, err := c.useConnection(ctx)
 	if err != nil {
 		return err
 	}
@@ -1468,104 +1643,13 @@ func (c *Client) Listen(ctx context.Context, filter ListenFilter) error {
 	}
 }
 
+// unsubscribe takes subscriptions back, for at most two seconds: its caller has ended already.
 func (n *connection) unsubscribe(uris []string) {
 	ctx, cancel := context.WithTimeout(n.peer.ctx, 2*time.Second)
 	defer cancel()
 	for _, uri := range uris {
 		_ = n.peer.Call(ctx, "resources/unsubscribe", ResourceParams{uri}, nil) // the server may have gone
 	}
-}
-
-// exchange sends a request, in the modern era again until its result is complete. If the header
-// does not repeat the arguments that the server wants to see there, the tools are listed once more:
-// the Dialer learns from that list.
-func (c *Client) exchange(ctx context.Context, n *connection, m Message, report ProgressFunc) (json.RawMessage, error) {
-	params, hasListed := m.Params, false
-	for range maxRounds {
-		round := &Message{Method: m.Method, Params: params}
-		if n.revision.Modern {
-			round.Params = withMeta(params, n.meta)
-		}
-		result, err := n.peer.roundTrip(ctx, n.peer.via, round, report)
-		fault, status := reasons(err)
-		isMismatch := status == 400 && fault != nil && fault.Code == CodeHeaderMismatch && m.Method == "tools/call"
-		if isMismatch && !hasListed {
-			hasListed = true
-			if _, err := List[json.RawMessage](ctx, c, "tools/list", "tools"); err == nil {
-				continue
-			}
-		}
-		if err != nil || !n.revision.Modern {
-			return result, err
-		}
-		switch kind := textOf(member(result, "resultType")); kind {
-		case "", "complete":
-			return result, nil
-		case "input_required":
-			params, err = c.answer(ctx, n, m.Params, result)
-			if err != nil {
-				return nil, err
-			}
-		default:
-			return nil, fmt.Errorf("the result has the unknown type %.100q", kind)
-		}
-	}
-	return nil, fmt.Errorf("the server has asked %d times", maxRounds)
-}
-
-// answer answers the questions of a result, and returns the params of the next round, made of those of the call.
-func (c *Client) answer(ctx context.Context, n *connection, params, result json.RawMessage) (json.RawMessage, error) {
-	requests, state := member(result, "inputRequests"), member(result, "requestState")
-	if isAbsent(requests) && isAbsent(state) {
-		return nil, errors.New("the server asks for input, and does not say for which")
-	}
-	answers := map[string]any{}
-	for key, text := range Each(requests) {
-		question := &Message{ID: NumberID(0), Method: textOf(member(text, "method")), Params: member(text, "params")}
-		if questions[question.Method] == "" || !isAbsent(question.Params) && question.Params[0] != '{' {
-			return nil, fmt.Errorf("the server asks what is no question: %.100s", text)
-		}
-		if len(answers) == maxQuestions {
-			return nil, fmt.Errorf("the server asks more than %d questions at once", maxQuestions)
-		}
-		x := &Exchange{Request: question, Peer: n.peer, Value: &requestInfo{revision: n.revision}}
-		answer, err := c.handleQuestion(ctx, x)
-		if err != nil {
-			return nil, fmt.Errorf("the server asks for %.100s: %w", question.Method, err)
-		}
-		answers[key] = answer
-	}
-	next := map[string]any{"inputResponses": answers}
-	if !isAbsent(state) {
-		next["requestState"] = state
-	}
-	text, err := encode(next)
-	return merge(params, text), err
-}
-
-// handle serves what the server asks and tells. A server of the modern era must not send requests
-// (2026-07-28 basic/transports/stdio), and could not read the answer.
-func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
-	if x.Request.Kind() == KindRequest && agreementOf(x.Peer).revision.Modern {
-		x.Peer.log.Warn("dropped a request of a server that must not ask", "method", x.Request.Method)
-		return nil, errNoAnswer
-	}
-	return c.handleQuestion(ctx, x)
-}
-
-func (c *Client) handleQuestion(ctx context.Context, x *Exchange) (any, error) {
-	handler := c.Handlers[x.Request.Method]
-	switch {
-	case handler != nil:
-		return handler(ctx, x)
-	case x.Request.Method == "ping":
-		return nil, nil
-	case c.Handler != nil:
-		return c.Handler.Handle(ctx, x)
-	case x.Request.Kind() == KindNotification:
-		return nil, nil
-	}
-	return nil, MethodNotFound(x.Request.Method)
 }
 
 // ==== What a server offers ====
@@ -1575,103 +1659,107 @@ func (c *Client) handleQuestion(ctx context.Context, x *Exchange) (any, error) {
 // pageSize is how many items one answer lists.
 const pageSize = 50
 
-// catalog is what a Server offers of one kind, sorted by key: what clients see of each item, and
-// the function behind it. Server.mu guards it.
+// catalog is all that a Server offers of one kind, such as its tools.
 type catalog[T, F any] struct {
-	keys  []string
-	items map[string]offer[T, F]
+	items sync.Map // by key: an offer[T, F]
 }
 
+// offer is one item of a catalog.
 type offer[T, F any] struct {
-	shown T
-	run   F
+	key   string // its name, or its URI
+	shown T      // what clients see of it
+	run   F      // the function behind it
 }
 
-// addOffer adds an item, and announces that the list has changed.
-func addOffer[T, F any](s *Server, c *catalog[T, F], kind, key string, shown T, run F) {
-	s.mu.Lock()
-	if at, isKnown := slices.BinarySearch(c.keys, key); !isKnown {
-		c.keys = slices.Insert(slices.Clone(c.keys), at, key)
+// add adds an item, or replaces the one with this key, and announces that the list of its kind has
+// changed.
+func (c *catalog[T, F]) add(s *Server, kind, key string, shown T, run F) {
+	c.items.Store(key, offer[T, F]{key, shown, run})
+	s.announceList(kind)
+}
+
+// remove removes the item with this key, and announces that the list of its kind has changed.
+func (c *catalog[T, F]) remove(s *Server, kind, key string) {
+	c.items.Delete(key)
+	s.announceList(kind)
+}
+
+// find returns the item with this key.
+func (c *catalog[T, F]) find(key string) (item offer[T, F], ok bool) {
+	value, _ := c.items.Load(key)
+	item, ok = value.(offer[T, F])
+	return item, ok
+}
+
+// sorted returns all items, sorted by key.
+func (c *catalog[T, F]) sorted() (items []offer[T, F]) {
+	for _, item := range c.items.Range {
+		items = append(items, item.(offer[T, F]))
 	}
-	put(&c.items, key, offer[T, F]{shown, run})
-	s.mu.Unlock()
-	s.listChanged(kind)
+	slices.SortFunc(items, func(a, b offer[T, F]) int { return strings.Compare(a.key, b.key) })
+	return items
 }
 
-func removeOffer[T, F any](s *Server, c *catalog[T, F], kind, key string) {
-	s.mu.Lock()
-	delete(c.items, key)
-	c.keys = slices.DeleteFunc(slices.Clone(c.keys), func(k string) bool { return k == key })
-	s.mu.Unlock()
-	s.listChanged(kind)
-}
-
-func (s *Server) listChanged(kind string) {
-	if s.announces(kind) {
-		s.Publish("notifications/"+kind+"/list_changed", nil)
+// isEmpty reports whether there is no item.
+func (c *catalog[T, F]) isEmpty() bool {
+	for range c.items.Range {
+		return false
 	}
+	return true
 }
 
-func findOffer[T, F any](s *Server, c *catalog[T, F], key string) (found offer[T, F], ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	found, ok = c.items[key]
-	return found, ok
-}
-
+// listParams are the params of tools/list and of the other lists.
 type listParams struct {
-	Cursor *string `json:"cursor,omitempty"`
+	Cursor *string `json:"cursor,omitempty"` // nextCursor of the page before; nil: this is the first page
 }
 
-// listOffers returns the items after the one that the cursor names, as a list with this name.
-// change may change them; nil: it does not.
-func listOffers[T, F any](s *Server, c *catalog[T, F], name string, params listParams, change func(*T)) (any, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	from := 0
+// list returns one page of the catalog as the result of a method, which calls its list name. A cursor
+// is "after " and the last key of the page before, as Base64: so it stays right if items are added or
+// removed meanwhile.
+func (c *catalog[T, F]) list(name string, params listParams) (map[string]any, error) {
+	rest := c.sorted()
 	if params.Cursor != nil {
 		text, err := base64.RawURLEncoding.DecodeString(*params.Cursor)
 		last, isOurs := strings.CutPrefix(string(text), "after ")
 		if err != nil || !isOurs {
 			return nil, InvalidParams("Unknown cursor")
 		}
-		from, _ = slices.BinarySearch(c.keys, last+"\x00") // the next key, also if last was removed meanwhile
+		rest = slices.DeleteFunc(rest, func(item offer[T, F]) bool { return item.key <= last })
 	}
-	to := min(from+pageSize, len(c.keys))
-	items := []T{}
-	for _, key := range c.keys[from:to] {
-		item := c.items[key].shown
-		if change != nil {
-			change(&item)
-		}
-		items = append(items, item)
+	page := rest[:min(pageSize, len(rest))]
+	items := []T{} // an empty list is [], and not null
+	for _, item := range page {
+		items = append(items, item.shown)
 	}
 	result := map[string]any{name: items}
-	if to < len(c.keys) {
-		result["nextCursor"] = base64.RawURLEncoding.EncodeToString([]byte("after " + c.keys[to-1]))
+	if len(page) < len(rest) {
+		result["nextCursor"] = base64.RawURLEncoding.EncodeToString([]byte("after " + page[len(page)-1].key))
 	}
 	return result, nil
 }
 
 func (s *Server) listResources(_ context.Context, _ *Exchange, params listParams) (any, error) {
-	return listOffers(s, &s.resources, "resources", params, nil)
+	return s.resources.list("resources", params)
 }
 
 func (s *Server) listTemplates(_ context.Context, _ *Exchange, params listParams) (any, error) {
-	return listOffers(s, &s.templates, "resourceTemplates", params, nil)
+	return s.templates.list("resourceTemplates", params)
 }
 
 func (s *Server) listPrompts(_ context.Context, _ *Exchange, params listParams) (any, error) {
-	return listOffers(s, &s.prompts, "prompts", params, nil)
+	return s.prompts.list("prompts", params)
 }
 
-// listTools hides the marks for the header from legacy clients: some refuse unknown keywords.
+// listTools serves tools/list. It hides the marks for the header from legacy clients, as some of
+// them refuse a schema with a keyword that they do not know.
 func (s *Server) listTools(_ context.Context, x *Exchange, params listParams) (any, error) {
-	return listOffers(s, &s.tools, "tools", params, func(t *Tool) {
-		if !x.Revision().Modern {
-			t.InputSchema = withoutMarks(t.InputSchema)
+	result, err := s.tools.list("tools", params)
+	if tools, ok := result["tools"].([]Tool); ok && !x.Revision().Modern {
+		for i := range tools {
+			tools[i].InputSchema = withoutMarks(tools[i].InputSchema)
 		}
-	})
+	}
+	return result, err
 }
 
 // ---- Content ----
@@ -1695,7 +1783,7 @@ type Content struct {
 // TextContent returns a text.
 func TextContent(text string) Content { return Content{Type: "text", Text: text} }
 
-// MarshalJSON writes the text of a text even if it is empty.
+// MarshalJSON writes the text of a part of the type text even if it is empty.
 func (c Content) MarshalJSON() ([]byte, error) {
 	type plain Content
 	text, err := encode(plain(c))
@@ -1785,25 +1873,26 @@ func ResourceNotFound(uri string) *Error {
 
 // AddResource offers a resource, or replaces the one with this URI.
 func (s *Server) AddResource(r Resource, read ReadFunc) {
-	addOffer(s, &s.resources, "resources", r.URI, r, read)
+	s.resources.add(s, "resources", r.URI, r, read)
 }
 
 // RemoveResource takes a resource back.
-func (s *Server) RemoveResource(uri string) { removeOffer(s, &s.resources, "resources", uri) }
+func (s *Server) RemoveResource(uri string) { s.resources.remove(s, "resources", uri) }
 
 // AddResourceTemplate offers the resources whose URIs fit a template.
 func (s *Server) AddResourceTemplate(t ResourceTemplate, read ReadTemplateFunc) {
 	parts := templateVariable.ReplaceAllString(regexp.QuoteMeta(t.URITemplate), "(?P<$1>[^/]+)")
 	pattern := regexp.MustCompile("^" + parts + "$")
-	addOffer(s, &s.templates, "resources", t.URITemplate, t, templateReader{pattern, read})
+	s.templates.add(s, "resources", t.URITemplate, t, templateReader{pattern, read})
 }
 
 // RemoveResourceTemplate takes a template back.
 func (s *Server) RemoveResourceTemplate(uriTemplate string) {
-	removeOffer(s, &s.templates, "resources", uriTemplate)
+	s.templates.remove(s, "resources", uriTemplate)
 }
 
-// templateReader is a template as a regular expression, which Go matches in linear time.
+// templateReader is what stands behind a template. pattern is the template as a regular expression
+// with a group for each variable: note:///{name} is ^note:///(?P<name>[^/]+)$.
 type templateReader struct {
 	pattern *regexp.Regexp
 	read    ReadTemplateFunc
@@ -1812,60 +1901,55 @@ type templateReader struct {
 // templateVariable is a variable such as {name} after QuoteMeta.
 var templateVariable = regexp.MustCompile(`\\\{(\w+)\\\}`)
 
-// match returns a ReadFunc for a URI of the template; nil: it is none.
-func (t templateReader) match(uri string) ReadFunc {
-	found := t.pattern.FindStringSubmatch(uri)
-	if found == nil {
+// forURI returns a ReadFunc for a URI that fits the template, and nil for any other.
+func (t templateReader) forURI(uri string) ReadFunc {
+	groups := t.pattern.FindStringSubmatch(uri)
+	if groups == nil {
 		return nil
 	}
 	values := map[string]string{}
 	for i, name := range t.pattern.SubexpNames() {
-		if decoded, err := url.PathUnescape(found[i]); err == nil {
+		decoded, err := url.PathUnescape(groups[i])
+		if name != "" && err == nil { // the group without a name is the whole URI
 			values[name] = decoded
 		}
 	}
-	delete(values, "") // the whole URI
 	return func(ctx context.Context, x *Exchange, uri string) (any, error) { return t.read(ctx, x, uri, values) }
 }
 
-// findResource returns what reads a URI, and its media type; nil: nothing does.
+// findResource returns the function that reads a URI, and the media type that was declared for it.
 func (s *Server) findResource(uri string) (read ReadFunc, mimeType string) {
-	if r, ok := findOffer(s, &s.resources, uri); ok {
-		return r.run, r.shown.MimeType
+	if resource, ok := s.resources.find(uri); ok {
+		return resource.run, resource.shown.MimeType
 	}
-	s.mu.Lock()
-	keys := s.templates.keys // never changed, only replaced
-	s.mu.Unlock()
-	for _, key := range keys {
-		if t, ok := findOffer(s, &s.templates, key); ok && t.run.match(uri) != nil {
-			return t.run.match(uri), t.shown.MimeType
+	for _, template := range s.templates.sorted() {
+		if read := template.run.forURI(uri); read != nil {
+			return read, template.shown.MimeType
 		}
 	}
-	return nil, ""
+	return func(context.Context, *Exchange, string) (any, error) { return nil, ResourceNotFound(uri) }, ""
 }
 
+// readResource serves resources/read. It makes a result of what a ReadFunc has returned. In the
+// modern era a resource that does not exist has no code of its own.
 func (s *Server) readResource(ctx context.Context, x *Exchange, params ResourceParams) (any, error) {
 	read, mimeType := s.findResource(params.URI)
-	var contents any
-	err := error(ResourceNotFound(params.URI))
-	if read != nil {
-		contents, err = s.withInput(ctx, x, func() (any, error) { return read(ctx, x, params.URI) })
+	result, err := s.withInput(ctx, x, func() (any, error) { return read(ctx, x, params.URI) })
+	if fault, _ := errors.AsType[*Error](err); fault.is(CodeResourceNotFound) && x.Revision().Modern {
+		err = &Error{Code: CodeInvalidParams, Message: fault.Message, Data: fault.Data}
 	}
-	if fault, ok := errors.AsType[*Error](err); ok && fault.Code == CodeResourceNotFound && x.Revision().Modern {
-		return nil, &Error{Code: CodeInvalidParams, Message: fault.Message, Data: fault.Data}
-	}
-	held := ResourceContents{URI: params.URI, MimeType: mimeType}
-	switch c := contents.(type) {
+	contents := ResourceContents{URI: params.URI, MimeType: mimeType}
+	switch r := result.(type) {
 	case string:
-		held.Text = c
+		contents.Text = r
 	case []byte:
-		held.Blob = c
+		contents.Blob = r
 	case ResourceContents:
-		held = c
-	default:
-		return contents, err
+		contents = r
+	default: // a ReadResourceResult, or an inputRequiredResult
+		return result, err
 	}
-	return ReadResourceResult{[]ResourceContents{held}}, err
+	return ReadResourceResult{[]ResourceContents{contents}}, err
 }
 
 // ---- Prompts ----
@@ -1905,30 +1989,32 @@ type PromptFunc func(ctx context.Context, x *Exchange, arguments map[string]stri
 
 // AddPrompt offers a prompt, or replaces the one of this name.
 func (s *Server) AddPrompt(p Prompt, get PromptFunc) {
-	addOffer(s, &s.prompts, "prompts", p.Name, p, get)
+	s.prompts.add(s, "prompts", p.Name, p, get)
 }
 
 // RemovePrompt takes a prompt back.
-func (s *Server) RemovePrompt(name string) { removeOffer(s, &s.prompts, "prompts", name) }
+func (s *Server) RemovePrompt(name string) { s.prompts.remove(s, "prompts", name) }
 
+// getPromptParams are the params of prompts/get.
 type getPromptParams struct {
 	Name      string            `json:"name"`
 	Arguments map[string]string `json:"arguments,omitempty"`
 }
 
+// getPrompt serves prompts/get. A text becomes one message of the user.
 func (s *Server) getPrompt(ctx context.Context, x *Exchange, params getPromptParams) (any, error) {
-	p, ok := findOffer(s, &s.prompts, params.Name)
+	prompt, ok := s.prompts.find(params.Name)
 	if !ok {
 		return nil, InvalidParams("Unknown prompt: %.100s", params.Name)
 	}
-	for _, a := range p.shown.Arguments {
+	for _, a := range prompt.shown.Arguments {
 		if _, given := params.Arguments[a.Name]; a.Required && !given {
 			return nil, InvalidParams("Missing required argument: '%s'", a.Name)
 		}
 	}
-	result, err := s.withInput(ctx, x, func() (any, error) { return p.run(ctx, x, params.Arguments) })
+	result, err := s.withInput(ctx, x, func() (any, error) { return prompt.run(ctx, x, params.Arguments) })
 	if text, ok := result.(string); ok {
-		return PromptResult{p.shown.Description, []PromptMessage{{"user", TextContent(text)}}}, err
+		return PromptResult{prompt.shown.Description, []PromptMessage{{"user", TextContent(text)}}}, err
 	}
 	return result, err
 }
@@ -1951,19 +2037,17 @@ const mark = "x-mcp-header"
 // in whatever case: the tool could take the other one.
 func (p HeaderParam) Find(arguments json.RawMessage) (json.RawMessage, error) {
 	for _, name := range p.Path {
-		var found []json.RawMessage
+		var found json.RawMessage
 		for n, value := range Each(arguments) {
-			if strings.EqualFold(n, name) {
-				found = append(found, value)
+			if !strings.EqualFold(n, name) {
+				continue
 			}
+			if found != nil {
+				return nil, fmt.Errorf("two arguments '%s'", name)
+			}
+			found = value
 		}
-		if len(found) > 1 {
-			return nil, fmt.Errorf("two arguments '%s'", name)
-		}
-		arguments = nil
-		if len(found) == 1 {
-			arguments = found[0]
-		}
+		arguments = found
 	}
 	if isAbsent(arguments) {
 		return nil, nil
@@ -1971,41 +2055,56 @@ func (p HeaderParam) Find(arguments json.RawMessage) (json.RawMessage, error) {
 	return arguments, nil
 }
 
-// ReadHeaderParams returns what a schema marks.
-func ReadHeaderParams(schema json.RawMessage) (marked []HeaderParam, err error) {
+// ReadHeaderParams returns what a schema marks. A mark is right if it is the only one with its name,
+// in whatever case, and if it stands at an argument that is a string, an integer or a boolean.
+func ReadHeaderParams(schema json.RawMessage) ([]HeaderParam, error) {
 	if !bytes.Contains(schema, []byte(mark)) {
 		return nil, nil
 	}
-	names := map[string]bool{}
-	var read func(schema json.RawMessage, path []string)
-	read = func(schema json.RawMessage, path []string) {
-		if value := member(schema, mark); value != nil {
-			name, kind := textOf(value), textOf(member(schema, "type"))
-			isSimple := kind == "string" || kind == "integer" || kind == "boolean"
-			isNew := !names[strings.ToLower(name)] && name != "" && strings.Trim(name, tokenChars) == ""
-			if len(path) == 0 || !isSimple || !isNew {
-				err = fmt.Errorf("%s %.100q is not a new name for a simple argument", mark, name)
-			}
-			names[strings.ToLower(name)] = true
-			marked = append(marked, HeaderParam{name, path})
-		}
-		for name, property := range Each(member(schema, "properties")) {
-			if len(path) < maxMarkDepth {
-				read(property, append(slices.Clone(path), name))
-			}
-		}
-	}
-	read(bytes.TrimSpace(schema), nil)
-	if err == nil && bytes.Count(schema, []byte(`"`+mark+`"`)) != len(marked) {
+	marks := markReader{names: map[string]bool{}}
+	err := marks.read(bytes.TrimSpace(schema), nil)
+	if err == nil && bytes.Count(schema, []byte(`"`+mark+`"`)) != len(marks.found) {
 		err = errors.New(mark + " stands where no argument is, or too deep")
 	}
-	return marked, err
+	return marks.found, err
 }
 
-// maxMarkDepth bounds the work: each level is scanned once more.
+// markReader is what ReadHeaderParams has found so far.
+type markReader struct {
+	found []HeaderParam
+	names map[string]bool // of those that were found, in lower case
+}
+
+// read reads the schema of one argument, which path leads to, and those of its properties. At the
+// schema of all arguments, path is empty.
+func (r *markReader) read(schema json.RawMessage, path []string) error {
+	if value := member(schema, mark); value != nil {
+		name, kind := textOf(value), textOf(member(schema, "type"))
+		isName := name != "" && strings.Trim(name, tokenChars) == ""
+		isSimple := kind == "string" || kind == "integer" || kind == "boolean"
+		if len(path) == 0 || !isSimple || !isName || r.names[strings.ToLower(name)] {
+			return fmt.Errorf("%s %.100q is not a new name for a simple argument", mark, name)
+		}
+		r.names[strings.ToLower(name)] = true
+		r.found = append(r.found, HeaderParam{name, path})
+	}
+	if len(path) == maxMarkDepth {
+		return nil
+	}
+	for name, property := range Each(member(schema, "properties")) {
+		if err := r.read(property, append(slices.Clone(path), name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxMarkDepth is how many names the path of a marked argument may have. Each level of a schema is
+// read once more than the one above it, so a schema without end must not be followed.
 const maxMarkDepth = 32
 
-const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" // RFC 9110, 5.6.2
+// tokenChars are the characters of a name in a header (RFC 9110, 5.6.2).
+const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 // withoutMarks returns a schema as a legacy client sees it.
 func withoutMarks(schema json.RawMessage) json.RawMessage {
@@ -2023,8 +2122,8 @@ func withoutMarks(schema json.RawMessage) json.RawMessage {
 
 // HeaderParams returns the arguments of a tool that a modern client repeats in the header.
 func (s *Server) HeaderParams(tool string) []HeaderParam {
-	t, _ := findOffer(s, &s.tools, tool)
-	marked, _ := ReadHeaderParams(t.shown.InputSchema) // AddTool has checked it
+	found, _ := s.tools.find(tool)                         // an unknown tool has no schema, so no marks
+	marked, _ := ReadHeaderParams(found.shown.InputSchema) // AddTool has checked it
 	return marked
 }
 
