@@ -147,7 +147,7 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 // be interrupted.
 func (c *lineConn) writeUntil(ctx context.Context, line []byte) (n int, err error) {
 	stream, ok := c.writer.(interface{ SetWriteDeadline(time.Time) error })
-	if !ok {
+	if !ok || ctx.Done() == nil {
 		return c.writer.Write(line)
 	}
 	interrupted := make(chan struct{})
