@@ -260,7 +260,9 @@ func (st *stream) wait(ctx context.Context, w http.ResponseWriter, back <-chan s
 		return
 	case <-ctx.Done():
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now()) // a write that is stalled holds the mutex
+	controller := http.NewResponseController(w)
+	_ = controller.SetWriteDeadline(time.Now()) // a write that is stalled holds the mutex
+	defer controller.SetWriteDeadline(time.Time{})
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.back == back {
@@ -287,7 +289,6 @@ func (st *stream) giveBack() {
 	if st.timer != nil {
 		st.timer.Stop()
 	}
-	_ = http.NewResponseController(st.w).SetWriteDeadline(time.Time{})
 	close(st.back)
 	st.w, st.back = nil, nil
 }
@@ -591,18 +592,12 @@ type SSEDialer struct {
 // Dial opens the stream, and waits for the address that messages go to.
 func (d SSEDialer) Dial(ctx context.Context) (Conn, error) {
 	c := newHTTPConn(d.Client, d.Header, d.MaxMessage)
-	c.isOld = true
+	c.isOld, c.url = true, d.URL
 	stop := context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
 	defer stop()
-	header, _ := c.header()
-	header.Set("Accept", "text/event-stream")
-	response, err := c.do(c.ctx, http.MethodGet, d.URL, header, nil)
+	response, err := c.get(c.ctx, "")
 	if err != nil {
 		return nil, err
-	}
-	if !isStream(response) {
-		defer response.Body.Close()
-		return nil, newHTTPError(response)
 	}
 	endpoint := make(chan string, 1)
 	go c.readOldStream(response, endpoint) // ends with the stream, which Close ends
