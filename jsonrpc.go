@@ -45,7 +45,7 @@ package main
 //	elicitation a question of the server to the user
 //	mark        x-mcp-header in a schema: the header repeats this argument
 //
-// A newcomer reads the sections in their order, skips batches, the bytes in use (takeTurn, add) and
+// A newcomer reads the sections in their order, skips batches, the bytes in use (encoding, add) and
 // the last section, and takes Peer.serve for what its first sentence says.
 
 import (
@@ -83,6 +83,8 @@ type Message struct {
 
 	// Invalid means that the text was no message. ID and Error are what the response to it says.
 	Invalid bool
+
+	meta *Meta // as Meta has read it
 }
 
 // Kind says what a Message is.
@@ -241,21 +243,22 @@ func invalidMessage(id ID, fault *Error) *Message {
 // that stands twice is refused: two programs could understand two messages.
 func decodeMessage(text []byte) *Message {
 	parts, repeated := members(text)
-	id, params, result, fault := parts["id"], parts["params"], parts["result"], parts["error"]
+	id, method, params, result, fault := parts["id"], parts["method"], parts["params"], parts["result"], parts["error"]
 	requestID, hasID := parseID(id)
 	m := &Message{ID: requestID}
-	isVersion2 := isString(parts["jsonrpc"], "2.0")
-	if isAbsent(parts["method"]) && (result != nil || !isAbsent(fault)) {
-		m.setOutcome(result, fault, isVersion2 && repeated == "")
+	m.Method, _ = stringOf(method)
+	version, _ := stringOf(parts["jsonrpc"])
+	if isAbsent(method) && (result != nil || !isAbsent(fault)) {
+		m.setOutcome(result, fault, version == "2.0" && repeated == "")
 		return m
 	}
 	reason := ""
 	switch {
 	case repeated != "":
 		reason = "two members '" + repeated + "'"
-	case !isVersion2:
+	case version != "2.0":
 		reason = `'jsonrpc' must be "2.0"`
-	case json.Unmarshal(parts["method"], &m.Method) != nil || m.Method == "":
+	case m.Method == "":
 		reason = "'method' must be a text"
 	case id != nil && !hasID:
 		reason = "'id' must be a string or an integer"
@@ -305,8 +308,7 @@ func (m *Message) append(b []byte) []byte {
 	b = append(b, `{"jsonrpc":"2.0"`...)
 	b = appendMember(b, "id", []byte(m.ID.text))
 	if m.Method != "" {
-		method, _ := encode(m.Method) // a string can always be encoded
-		b = appendMember(b, "method", method)
+		b = appendMember(b, "method", appendString(nil, m.Method))
 	}
 	b = appendMember(b, "params", m.Params)
 	b = appendMember(b, "result", m.Result)
@@ -334,6 +336,17 @@ func appendMember(b []byte, name string, value []byte) []byte {
 	return append(b, line.Bytes()...)
 }
 
+// appendString appends a string as JSON.
+func appendString(b []byte, text string) []byte {
+	isSpecial := func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }
+	if strings.ContainsFunc(text, isSpecial) {
+		quoted, _ := encode(text) // a string can always be encoded
+		return append(b, quoted...)
+	}
+	b = append(append(b, '"'), text...)
+	return append(b, '"')
+}
+
 // encode returns a value as JSON, in one line, with < and > as they are.
 func encode(value any) (json.RawMessage, error) {
 	var b bytes.Buffer
@@ -345,6 +358,7 @@ func encode(value any) (json.RawMessage, error) {
 	return b.Bytes()[:b.Len()-1], nil // without the newline
 }
 
+// encodeResult returns a result as JSON.
 func encodeResult(result any) (json.RawMessage, error) {
 	if result == nil {
 		return json.RawMessage("{}"), nil
@@ -352,22 +366,16 @@ func encodeResult(result any) (json.RawMessage, error) {
 	if text, ok := result.(json.RawMessage); ok && json.Valid(text) {
 		return text, nil
 	}
-	defer takeTurn(result)()
+	if large, ok := result.(interface{ size() int }); ok && large.size() > smallSize {
+		encoding <- struct{}{} // waits for its turn
+		defer func() { <-encoding }()
+	}
 	return encode(result)
 }
 
-var encoding = make(chan struct{}, runtime.GOMAXPROCS(0)) // has room for as many as there are processors
-
-// takeTurn waits until a large result may be encoded; the caller calls done. Encoding takes several
-// times its size, and more at a time than there are processors would not be quicker.
-func takeTurn(result any) (done func()) {
-	large, ok := result.(interface{ size() int })
-	if !ok || large.size() < smallSize {
-		return func() {}
-	}
-	encoding <- struct{}{}
-	return func() { <-encoding }
-}
+// encoding has room for as many large results as there are processors: encoding takes several times
+// their size, and more at a time would not be quicker.
+var encoding = make(chan struct{}, runtime.GOMAXPROCS(0))
 
 // ---- Handlers and Conns: what a program implements ----
 
@@ -505,9 +513,9 @@ var (
 )
 
 func newPeer(ctx context.Context, h Handler, log *slog.Logger) *Peer {
-	p := &Peer{handler: h, log: cmp.Or(log, silent), held: &atomic.Int64{}}
+	p := &Peer{handler: h, log: cmp.Or(log, silent)}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
-	p.reading, p.stopReading = context.WithCancelCause(context.Background())
+	p.reading, p.stopReading = p.ctx, p.cancel // without a Conn, both end at once
 	return p
 }
 
@@ -551,7 +559,8 @@ func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 
 // start begins to read. The reader ends when the Conn has nothing more.
 func (p *Peer) start(c Conn) {
-	p.conn, p.via, p.slots = c, p, make(chan struct{}, 2*maxServing)
+	p.conn, p.via, p.slots, p.held = c, p, make(chan struct{}, 2*maxServing), &atomic.Int64{}
+	p.reading, p.stopReading = context.WithCancelCause(context.Background())
 	go p.read()
 }
 
@@ -670,16 +679,14 @@ type work struct {
 	peer      *Peer
 	batch     bool
 	exchanges []*Exchange
-	refusal   *Error // the whole batch is refused
 }
 
 // register prepares a payload for run. Each message gets a copy of base.
 func (p *Peer) register(ctx context.Context, in Payload, base Exchange) work {
-	w := work{peer: p, batch: in.Batch}
 	if in.Batch && !p.weAreClient && !p.AllowBatches.Load() { // to a client, it may have a response that is waited for
-		w.refusal = invalidRequest("a batch, which this version does not have")
-		return w
+		in = payload(invalidMessage(ID{}, invalidRequest("a batch, which this version does not have")))
 	}
+	w := work{peer: p, batch: in.Batch}
 	for _, m := range in.Messages {
 		x := base
 		x.Request, x.ctx, x.inBatch = m, ctx, in.Batch
@@ -712,9 +719,6 @@ func (p *Peer) startRequest(id ID, cancel context.CancelCauseFunc) *Error {
 
 // run serves the messages one after another, and returns the responses.
 func (w work) run() (out Payload) {
-	if w.refusal != nil {
-		return payload(NewResponse(ID{}, nil, w.refusal))
-	}
 	out.Batch = w.batch
 	for _, x := range w.exchanges {
 		if response := w.peer.process(x); response != nil {
@@ -812,11 +816,8 @@ func (p *Peer) handle(x *Exchange) (response *Message) {
 		return nil
 	}
 	response = NewResponse(m.ID, result, err)
-	switch {
-	case response.Error != nil && response.Error.cause != nil && x.ctx.Err() == nil:
-		p.log.Error("internal error", "method", m.Method, "error", response.Error.cause)
-	case response.Error != nil && m.Kind() == KindNotification:
-		p.log.Info("a notification has failed", "method", m.Method, "error", response.Error)
+	if fault := response.Error; fault != nil && fault.cause != nil && x.ctx.Err() == nil {
+		p.log.Error("internal error", "method", m.Method, "error", fault.cause)
 	}
 	return response
 }
@@ -1028,12 +1029,13 @@ func Each(text []byte) iter.Seq2[string, json.RawMessage] {
 func skipSpace(text []byte) []byte { return bytes.TrimLeft(text, " \t\r\n") }
 
 // unquote returns the text of a string.
-func unquote(value []byte) (text string) {
-	if bytes.IndexByte(value, '\\') < 0 { // most names and values: this is ten times quicker
-		return string(bytes.Trim(value, `"`))
+func unquote(value []byte) string {
+	if bytes.IndexByte(value, '\\') >= 0 {
+		var text string
+		_ = json.Unmarshal(value, &text)
+		return text
 	}
-	_ = json.Unmarshal(value, &text)
-	return text
+	return string(bytes.Trim(value, `"`)) // most names and values: this is ten times quicker
 }
 
 // valueLength returns the length of the value with which text begins.
@@ -1042,13 +1044,9 @@ func valueLength(text []byte) int {
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
 		case '"':
-			for i++; i < len(text) && text[i] != '"'; i++ {
-				if text[i] == '\\' {
-					i++
-				}
-			}
+			i += stringLength(text[i:]) - 1
 			if depth == 0 {
-				return min(i+1, len(text))
+				return i + 1
 			}
 		case '{', '[':
 			depth++
@@ -1064,6 +1062,23 @@ func valueLength(text []byte) int {
 			if depth == 0 {
 				return i
 			}
+		}
+	}
+	return len(text)
+}
+
+// stringLength returns the length of the string with which text begins. A quotation mark ends it,
+// unless an odd number of backslashes stands before the mark.
+func stringLength(text []byte) int {
+	for i := 1; i < len(text); i++ {
+		n := bytes.IndexByte(text[i:], '"')
+		if n < 0 {
+			break
+		}
+		i += n
+		backslashes := i - len(bytes.TrimRight(text[:i], `\\`))
+		if backslashes%2 == 0 {
+			return i + 1
 		}
 	}
 	return len(text)
@@ -1091,19 +1106,22 @@ func member(object json.RawMessage, name string) json.RawMessage {
 	return nil
 }
 
+// stringOf returns the text of a value that is a string.
+func stringOf(value json.RawMessage) (text string, ok bool) {
+	if len(value) == 0 || value[0] != '"' {
+		return "", false
+	}
+	return unquote(value), true
+}
+
 // isAbsent reports whether a member is not there, or null, which counts as not there.
 func isAbsent(value json.RawMessage) bool { return value == nil || string(value) == "null" }
-
-// isString reports whether a value is this string.
-func isString(value json.RawMessage, want string) bool {
-	return len(value) > 0 && value[0] == '"' && unquote(value) == want
-}
 
 // merge returns an object with the members of all objects. Of members with one name, the last
 // counts.
 func merge(objects ...json.RawMessage) json.RawMessage {
 	var names []string
-	values, size := map[string]json.RawMessage{}, 0
+	values, size := map[string]json.RawMessage{}, 16
 	for _, object := range objects {
 		size += len(object)
 		for name, value := range Each(object) {
@@ -1113,19 +1131,15 @@ func merge(objects ...json.RawMessage) json.RawMessage {
 			values[name] = value
 		}
 	}
-	b := bytes.NewBuffer(make([]byte, 0, size+16))
+	b := append(make([]byte, 0, size), '{')
 	for i, name := range names {
-		b.WriteByte("{,"[min(i, 1)])
-		quoted, _ := encode(name) // a string can always be encoded
-		b.Write(quoted)
-		b.WriteByte(':')
-		b.Write(values[name])
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendString(b, name), ':')
+		b = append(b, values[name]...)
 	}
-	if len(names) == 0 {
-		b.WriteByte('{')
-	}
-	b.WriteByte('}')
-	return b.Bytes()
+	return append(b, '}')
 }
 
 // withMeta returns an object with further members in its _meta.

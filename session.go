@@ -166,6 +166,9 @@ type Meta struct {
 
 // Meta reads the _meta of a message.
 func (m *Message) Meta() (meta Meta, err error) {
+	if m.meta != nil {
+		return *m.meta, nil
+	}
 	text := member(m.Params, "_meta")
 	if isAbsent(text) {
 		return Meta{}, nil
@@ -176,6 +179,7 @@ func (m *Message) Meta() (meta Meta, err error) {
 	if _, ok := parseID(meta.ProgressToken); meta.ProgressToken != nil && !ok {
 		return Meta{}, InvalidParams("Invalid _meta: 'progressToken' must be a string or an integer")
 	}
+	m.meta = &meta
 	return meta, nil
 }
 
@@ -261,11 +265,8 @@ type requestInfo struct {
 // info returns what is known about the request. About a notification nothing is known: the result is
 // empty.
 func (x *Exchange) info() *requestInfo {
-	info, ok := x.Value.(*requestInfo)
-	if !ok {
-		info = &requestInfo{}
-	}
-	return info
+	info, _ := x.Value.(*requestInfo)
+	return cmp.Or(info, &requestInfo{})
 }
 
 // Meta returns what the client says about itself and the request.
