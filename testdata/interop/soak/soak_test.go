@@ -288,7 +288,7 @@ func (c *client) leave() {
 
 // mayFail reports whether something has happened since then after which a call may fail.
 func (c *client) mayFail(life int64, began time.Time) bool {
-	wasCut := c.lastCut.Load() > began.Add(-time.Second/10).UnixNano() // it may have been noticed later
+	wasCut := c.lastCut.Load() > began.Add(-time.Second).UnixNano() // it may have been noticed later, on a slow machine
 	if c.way == "stdio" {
 		return wasCut
 	}
