@@ -672,6 +672,16 @@ func (p *Peer) write(ctx context.Context, out Payload) error {
 func (p *Peer) send(ctx context.Context, m *Message) error { return p.write(ctx, payload(m)) }
 
 // ---- A peer: serving ----
+//
+// What becomes of a payload. On stdio the reader does all of it, and over HTTP the goroutine of a
+// POST or of a call:
+//
+//	stdio: read ─► serve ─► respond ┐                              ┌ a request: serveRequest ─► handle
+//	                                ├─► register ─► run ─► process ┼ a notification: serveNotification ─► handle
+//	HTTP: postInSession, postAlone ─┘                              └ a response: deliver
+//
+// register puts requests into the table of the Peer, run returns the responses, and handle calls
+// the Handler.
 
 // work is a payload that is being served. All its requests are in the table of the Peer before
 // the first one runs, so that a cancellation finds each of them.
