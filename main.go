@@ -180,12 +180,10 @@ var askTool = Tool{Name: "ask", Title: "Ask for a name", Annotations: readsOnly,
 	Description: "Asks the user for a name, and greets.",
 	InputSchema: json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`)}
 
-// nameForm is what the tool ask wants to know.
-const nameForm = `{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}`
-
-// nameQuestion is the question of the tool ask.
+// nameQuestion is the question of the tool ask: a form with one field.
 var nameQuestion = InputRequest{Method: "elicitation/create",
-	Params: ElicitParams{Message: "What is your name?", RequestedSchema: json.RawMessage(nameForm)}}
+	Params: ElicitParams{Message: "What is your name?", RequestedSchema: json.RawMessage(
+		`{"type":"object","properties":{"name":{"type":"string","minLength":1}},"required":["name"]}`)}}
 
 // ask returns an InputRequired in place of a result: a question, with the key "name". When the user
 // has answered, ask runs again, and Input reads the answer with this key. If the answer does not
@@ -362,7 +360,8 @@ func serve(ctx context.Context, o *options) error {
 	if o.http != "" {
 		return o.serveHTTP(ctx, demo)
 	}
-	return Serve(ctx, o.newTap().traced(clientConn{StdioConn(o.maxBody), ctx}, "<", ">"), demo, newLog())
+	o.tap = &tap{prints: o.trace, maxBody: o.maxBody}
+	return Serve(ctx, o.tap.traceConn(clientConn{StdioConn(o.maxBody), ctx}, "<", ">"), demo, newLog())
 }
 
 // newLog returns the log of a command. It has warnings and errors.
@@ -421,7 +420,7 @@ func (o *options) serveHTTP(ctx context.Context, demo *demo) error {
 
 // handlers makes the handlers of both transports, and the mux that has all paths.
 func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler, sse *SSEHandler, mux *http.ServeMux) {
-	o.tap = o.newTap()
+	o.tap = &tap{prints: o.trace, maxBody: o.maxBody}
 	o.guard.MaxBody, o.guard.Log = int64(o.maxBody), log
 	o.guard.KeepAlive = cmp.Or(o.keepAlive, -1) // the flag's 0 means none, that of Guard means the default
 	mcp = &StreamableHandler{Handler: demo, Guard: o.private("/mcp")}
@@ -442,7 +441,7 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 	}
 	shown := http.Handler(endpoints)
 	if o.trace || o.watch {
-		shown = o.tap.handler(endpoints)
+		shown = o.tap.traceHandler(endpoints)
 	}
 	mux = http.NewServeMux()
 	mux.Handle("/", shown)
@@ -517,8 +516,8 @@ type caller struct {
 	*options
 	Client
 	input *bufio.Scanner             // lines of standard input
-	idle  atomic.Pointer[time.Timer] // ends the call that is running, if it makes no progress
-	whole atomic.Pointer[time.Timer] // ends it in any case
+	idle  atomic.Pointer[time.Timer] // ends the call that is running after a while without progress
+	whole atomic.Pointer[time.Timer] // ends it after ten times as long, with progress or without
 	form  sync.Mutex                 // held by the form that the user fills in
 }
 
@@ -559,33 +558,38 @@ func call(ctx context.Context, o *options) error {
 	return c.summarize(ctx)
 }
 
-// dialers returns the ways to reach a server, in the order in which they are tried. Each notes the
-// name of its transport. grace is how long a command has for each step of its end.
+// dialers returns the ways to reach a server, in the order in which they are tried. The last one that
+// was tried has noted the name of its transport. grace is how long a command has for each step of its
+// end.
 func (o *options) dialers(grace time.Duration) []Dialer {
-	o.tap = o.newTap()
-	named := func(name string, dialer Dialer) Dialer {
-		return DialerFunc(func(ctx context.Context) (Conn, error) {
-			o.transport = name
-			conn, err := dialer.Dial(ctx)
-			if err == nil && name == "stdio" {
-				conn = o.tap.traced(conn, ">", "<")
-			}
-			return conn, err
-		})
-	}
+	o.tap = &tap{prints: o.trace, maxBody: o.maxBody}
 	if !isURL(o.target[0]) {
-		return []Dialer{named("stdio", CommandDialer{Grace: grace, MaxMessage: o.maxBody, Command: func() *exec.Cmd {
+		command := func() *exec.Cmd {
 			cmd := exec.Command(o.target[0], o.target[1:]...)
 			cmd.Dir, cmd.Stderr = o.dir, stderr
 			cmd.Env = append(cmd.Environ(), o.env...)
 			return cmd
-		}})}
+		}
+		return []Dialer{o.noting("stdio", CommandDialer{Grace: grace, MaxMessage: o.maxBody, Command: command})}
 	}
 	jar, _ := cookiejar.New(nil) // a load balancer may choose the server by a cookie; no error without options
 	client := &http.Client{Jar: jar, Transport: tracedTransport{o.tap, http.DefaultTransport}}
 	modern := &HTTPDialer{URL: o.target[0], Header: o.header, Client: client, MaxMessage: o.maxBody}
 	old := SSEDialer{URL: o.target[0], Header: o.header, Client: client, MaxMessage: o.maxBody}
-	return []Dialer{named("Streamable HTTP", modern), named("HTTP+SSE", old)}
+	return []Dialer{o.noting("Streamable HTTP", modern), o.noting("HTTP+SSE", old)}
+}
+
+// noting returns a Dialer that notes the name of its transport. Only stdio is traced by its Conn: over
+// HTTP the requests are.
+func (o *options) noting(transport string, dialer Dialer) Dialer {
+	return DialerFunc(func(ctx context.Context) (Conn, error) {
+		o.transport = transport
+		conn, err := dialer.Dial(ctx)
+		if err == nil && transport == "stdio" {
+			conn = o.tap.traceConn(conn, ">", "<")
+		}
+		return conn, err
+	})
 }
 
 // ---- Calls ----
@@ -687,7 +691,7 @@ func (c *caller) list(ctx context.Context, method, name string) ([]json.RawMessa
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
 	items, err := List[json.RawMessage](ctx, &c.Client, method, name)
-	if fault, _ := reasons(err); err != nil && (fault == nil || fault.Code != CodeMethodNotFound) {
+	if fault, _ := reasons(err); err != nil && !fault.is(CodeMethodNotFound) {
 		return items, fmt.Errorf("%s: %w", method, err)
 	}
 	return append([]json.RawMessage{}, items...), nil
@@ -709,7 +713,7 @@ func (c *caller) summarize(ctx context.Context) error {
 	}
 	add("transport", c.transport)
 	add("revision", server.Version)
-	add("session", c.tap.sessions > 0)
+	add("session", len(c.tap.names) > 0)
 	add("serverInfo", server.Info)
 	add("capabilities", server.Capabilities)
 	add("instructions", server.Instructions)
@@ -782,19 +786,15 @@ func typed(text string, schema json.RawMessage) (json.RawMessage, error) {
 	return json.RawMessage(text), nil
 }
 
-// fillIn asks for each field of a form, and at last whether to send it. An empty answer leaves a field
-// out.
+// fillIn asks the user for each field of a form until the answer fits, and at last whether to send the
+// form. The first question about a field shows its schema, with type, enum and default. A field whose
+// answer is empty is left out.
 func (c *caller) fillIn(p ElicitParams) ElicitResult {
-	ask := func(what string) string {
-		fmt.Fprintf(stderr, "%.500s: ", Printable(what))
-		c.input.Scan()
-		return strings.TrimSpace(c.input.Text())
-	}
 	fmt.Fprintln(stderr, Printable(p.Message), "required:", Printable(string(member(p.RequestedSchema, "required"))))
 	content := map[string]json.RawMessage{}
 	for name := range Each(member(p.RequestedSchema, "properties")) {
 		schema := property(p.RequestedSchema, name)
-		for text := ask(name + " " + string(schema)); text != ""; text = ask(name) { // it has type, enum and default
+		for text := c.ask(name + " " + string(schema)); text != ""; text = c.ask(name) {
 			value, err := typed(text, schema)
 			if err == nil {
 				content[name] = value
@@ -804,10 +804,17 @@ func (c *caller) fillIn(p ElicitParams) ElicitResult {
 		}
 	}
 	text, _ := encode(content) // typed returns JSON
-	if !strings.HasPrefix(strings.ToLower(ask("send this? (y or n)")), "y") {
+	if !strings.HasPrefix(strings.ToLower(c.ask("send this? (y or n)")), "y") {
 		return ElicitResult{Action: "decline"}
 	}
 	return ElicitResult{Action: "accept", Content: text}
+}
+
+// ask asks the user, and returns the line that the user types.
+func (c *caller) ask(what string) string {
+	fmt.Fprintf(stderr, "%.500s: ", Printable(what))
+	c.input.Scan()
+	return strings.TrimSpace(c.input.Text())
 }
 
 // ---- What the server asks and tells ----
@@ -842,8 +849,9 @@ func (c *caller) elicit(_ context.Context, x *Exchange) (any, error) {
 		fmt.Fprintln(stderr, "mcpwire: declined, because -answer is not given:", Printable(p.Message))
 		return ElicitResult{Action: "decline"}, nil
 	}
+	// The user may take their time: both time-outs stop, and start again when the form is done.
 	if idle, whole := c.idle.Load(), c.whole.Load(); idle != nil && idle.Stop() && whole.Stop() {
-		defer idle.Reset(c.timeout) // the user may take their time: both begin again
+		defer idle.Reset(c.timeout)
 		defer whole.Reset(10 * c.timeout)
 	}
 	return c.fillIn(p), nil
@@ -864,14 +872,14 @@ func (c *caller) elicit(_ context.Context, x *Exchange) (any, error) {
 // bridged is what the bridge knows about both sides.
 type bridged struct {
 	*options
-	client Conn
-	asked  atomic.Pointer[Peer]    // the client, as it can be asked; nil: it has sent nothing
-	hello  atomic.Pointer[Message] // the client's initialize; nil: it was not answered yet
-	end    context.CancelCauseFunc // ends the bridge
+	client     Conn
+	clientPeer atomic.Pointer[Peer]    // with which the client is asked; nil: it has sent nothing yet
+	handshake  atomic.Pointer[Message] // the client's initialize; nil: it was not answered yet
+	end        context.CancelCauseFunc // ends the bridge
 
 	mu     sync.Mutex // guards the fields below; held while a connection is made
 	ways   []Dialer   // to the server; the first one is used
-	server *Peer      // nil: there is none
+	server *Peer      // nil: no connection was made yet
 }
 
 // bridge runs until the client hangs up, a command ends, or a signal comes.
@@ -879,7 +887,7 @@ func bridge(signalled context.Context, o *options) error {
 	ctx, end := context.WithCancelCause(signalled)
 	b := &bridged{options: o, end: end, client: clientConn{StdioConn(o.maxBody), signalled}}
 	b.ways = o.dialers(500 * time.Millisecond) // twice that: a client that has hung up soon sends SIGTERM
-	if _, err := b.connect(ctx, false); err != nil {
+	if _, err := b.useServer(ctx, false); err != nil {
 		return err
 	}
 	err := Serve(ctx, b.client, HandlerFunc(b.toServer), newLog())
@@ -892,11 +900,12 @@ func bridge(signalled context.Context, o *options) error {
 	return errors.Join(err, b.server.Close())
 }
 
-// connect returns the connection to the server. If there is none that works, connect makes one, and
-// with greets it repeats the client's initialize, because a client on stdio says that once.
-// 2025-11-25 basic/transports#session-management: a client whose session has ended "MUST start a
-// new session by sending a new InitializeRequest".
-func (b *bridged) connect(ctx context.Context, greets bool) (*Peer, error) {
+// useServer returns the connection to the server. If there is none yet, or its session has ended, it
+// makes one. If the message that is to be sent needs a session, useServer begins that with the
+// handshake of the client, which does not know that the old session has ended. 2025-11-25
+// basic/transports#session-management: who gets a 404 "MUST start a new session by sending a new
+// InitializeRequest".
+func (b *bridged) useServer(ctx context.Context, needsSession bool) (*Peer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.server != nil && (b.server.reading.Err() == nil || !isURL(b.target[0])) { // a command is started once
@@ -910,11 +919,12 @@ func (b *bridged) connect(ctx context.Context, greets bool) (*Peer, error) {
 	if !isURL(b.target[0]) {
 		context.AfterFunc(b.server.reading, func() { b.end(nil) }) // bridge says why
 	}
-	hello := b.hello.Load()
-	if !greets || hello == nil {
+	handshake := b.handshake.Load()
+	if !needsSession || handshake == nil {
 		return b.server, nil
 	}
-	if err = b.server.Call(ctx, "initialize", hello.Params, nil); err != nil {
+	err = b.server.Call(ctx, "initialize", handshake.Params, nil)
+	if err != nil {
 		b.server.Close()
 		return nil, err
 	}
@@ -925,23 +935,23 @@ func (b *bridged) connect(ctx context.Context, greets bool) (*Peer, error) {
 // has surely not read, because its session was lost, is sent once more in a new session.
 func (b *bridged) toServer(ctx context.Context, x *Exchange) (any, error) {
 	m := x.Request
-	b.asked.Store(x.Peer)
+	b.clientPeer.Store(x.Peer)
 	result, err := b.send(ctx, m)
-	if errors.Is(err, errUnread) || m.Method == "initialize" && b.hasOtherWay(err) {
+	if errors.Is(err, errUnread) || m.Method == "initialize" && b.takeOtherWay(err) {
 		result, err = b.send(ctx, m)
 	}
 	if fault, _ := reasons(err); err != nil && fault == nil {
 		return nil, &Error{Code: CodeInternalError, Message: "mcpwire bridge: " + hideQueries(err.Error())}
 	}
 	if err == nil && m.Method == "initialize" {
-		b.hello.Store(m)
+		b.handshake.Store(m)
 	}
 	return json.RawMessage(result), err
 }
 
 // send sends a message to the server, and returns the answer to a request.
 func (b *bridged) send(ctx context.Context, m *Message) (json.RawMessage, error) {
-	server, err := b.connect(ctx, m.Method != "initialize")
+	server, err := b.useServer(ctx, m.Method != "initialize")
 	switch {
 	case err != nil:
 		return nil, err
@@ -955,8 +965,9 @@ func (b *bridged) send(ctx context.Context, m *Message) (json.RawMessage, error)
 	return result, err
 }
 
-// hasOtherWay reports whether an error means that the server may speak HTTP+SSE, which is used then.
-func (b *bridged) hasOtherWay(err error) bool {
+// takeOtherWay makes HTTP+SSE the way to the server, if an error means that the server may speak that.
+// It reports whether it has done so.
+func (b *bridged) takeOtherWay(err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !mayBeOlder(err) || len(b.ways) < 2 {
@@ -969,7 +980,7 @@ func (b *bridged) hasOtherWay(err error) bool {
 
 // toClient passes on a message of the server, and returns the answer to a request.
 func (b *bridged) toClient(ctx context.Context, x *Exchange) (any, error) {
-	client := b.asked.Load()
+	client := b.clientPeer.Load()
 	switch {
 	case x.Request.Kind() == KindNotification:
 		return nil, b.client.Write(ctx, payload(x.Request))
@@ -998,39 +1009,40 @@ func (b *bridged) toClient(ctx context.Context, x *Exchange) (any, error) {
 //	B< id: 1/0
 //	B< data:
 //
+// What passes through something goes to a trail, which knows what it belongs to, and from there to the
+// tap, of which a program has one:
+//
+//	tracedConn        a Conn                   one trail for all messages   ┐
+//	tracedTransport   requests of a client     a trail for each exchange    ├─► show ─► standard error, pages
+//	tracedResponse    responses of a handler   a trail for each exchange    ┘
+//
 // A tap hides credentials, and what stands in a query. It shows other ids for sessions, so that a
 // trace can be kept and replayed.
 
-// tap writes a transcript to standard error, and to those who watch it on the page. Neither write
-// ever waits, so the mutex may be held meanwhile.
+// tap writes a transcript to standard error, and to the pages that watch it. Neither write ever waits,
+// so the mutex may be held meanwhile.
 type tap struct {
 	prints  bool // on standard error
-	maxBody int  // bytes of a request that are shown
+	maxBody int  // how many bytes of a request are shown
 
-	exchanges atomic.Int64 // over HTTP, so far
-	watchers  sync.Map     // of what they are shown: chan []byte
-	watching  atomic.Int64 // how many there are
+	exchanges atomic.Int64 // how many there were over HTTP
+	watchers  sync.Map     // the pages that watch: for each a chan []byte, with events for it
+	watching  atomic.Int64 // how many pages watch
 
-	mu       sync.Mutex        // guards the fields below
-	sessions int               // that have a name
-	names    map[string]string // what is shown in place of the id of a session
-}
-
-// newTap returns a tap. If it does not print, only those who watch see something.
-func (o *options) newTap() *tap {
-	return &tap{prints: o.trace, maxBody: o.maxBody, names: map[string]string{}}
+	mu    sync.Mutex        // guards the field below
+	names map[string]string // by the id of a session: the name that is shown in its place
 }
 
 // trail shows one exchange, or all that passes through a Conn. Of a response each line is shown when
 // it ends.
 type trail struct {
 	*tap
-	letter  string // or more: A, B … Z, AA …; "": a Conn
+	letter  string // A, B … Z, AA …; "": what passes through a Conn
 	session string // the name of its session; "": none is known
-	rest    []byte // of the body of the response: a line that has not ended
+	rest    []byte // the end of the response so far: a line that is not complete
 }
 
-// show shows the lines that one side has sent. A watcher that is too slow is dropped.
+// show shows the lines that one side has sent: ">" the client, "<" the server.
 func (x *trail) show(side, text string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -1043,36 +1055,43 @@ func (x *trail) show(side, text string) {
 		fmt.Fprint(stderr, lines.String())
 	}
 	shown := fmt.Sprintf("%.60000s", lines.String())                          // the beginning is enough for a page
-	part, _ := encode(map[string]string{"session": x.session, "text": shown}) // texts can be encoded
-	event := Event{Data: part}.Append(nil)
-	x.watchers.Range(func(events, _ any) bool {
+	data, _ := encode(map[string]string{"session": x.session, "text": shown}) // texts can be encoded
+	event := Event{Data: data}.Append(nil)
+	for key := range x.watchers.Range {
 		select {
-		case events.(chan []byte) <- event:
-		default:
-			x.watchers.Delete(events)
-			close(events.(chan []byte))
+		case key.(chan []byte) <- event:
+		default: // the page is too slow: it watches no more
+			x.watchers.Delete(key)
+			close(key.(chan []byte))
 		}
-		return true
-	})
+	}
 }
 
-// secret matches a line with a secret, and before it what may be shown: a field of a header, or a URL
-// with a query, which stands in a request line, or is the data of an endpoint event of 2024-11-05.
+// secret matches a line with a secret. Its first group is what is shown of the line, the second one is
+// the secret:
+//
+//	Authorization: Bearer s3cret      a field of a header
+//	Mcp-Session-Id: 5f3a91c2          the same, which names a session
+//	GET /mcp?key=s3cret               a request with a query
+//	POST /sse?session=5f3a91c2        the same, which names a session of 2024-11-05
+//	data: /sse?session=5f3a91c2       the data of an endpoint event of 2024-11-05
+//
+// A message is the data of an event, too. It is not changed, because it begins with {, [ or ".
 var secret = regexp.MustCompile(`^(Authorization: |Mcp-Session-Id: |(?:[A-Z]+ |data: *)[^ "{[?]*\?(?:session=)?)(.*)$`)
 
-// hide returns a line without secrets. It leaves messages as they are. A secret that the server tells
-// the client is the id of a session, and gets a name. The caller holds mu.
+// hide returns a line without its secret. In place of the id of a session it shows a name. What the
+// server tells the client is the id of a session: a server sends no other secret. The caller holds mu.
 func (x *trail) hide(line, side string) string {
 	found := secret.FindStringSubmatch(line)
 	if found == nil {
 		return line
 	}
-	if x.names[found[2]] == "" && side == "<" && len(found[2]) < 200 && len(x.names) < 20_000 {
-		x.sessions++
-		x.names[found[2]] = fmt.Sprintf("session-%d", x.sessions)
+	start, id := found[1], found[2]
+	if x.names[id] == "" && side == "<" && len(id) < 200 && len(x.names) < 20_000 {
+		put(&x.names, id, fmt.Sprintf("session-%d", len(x.names)+1))
 	}
-	x.session = cmp.Or(x.session, x.names[found[2]])
-	return found[1] + cmp.Or(x.names[found[2]], "…")
+	x.session = cmp.Or(x.session, x.names[id])
+	return start + cmp.Or(x.names[id], "…") // no name: a credential, or a query
 }
 
 // hideQueries returns a text in which URLs have no queries.
@@ -1085,43 +1104,43 @@ func hideQueries(text string) string {
 // tracedConn shows what passes through a Conn.
 type tracedConn struct {
 	Conn
-	*trail
-	here, there string // the marks of both sides
+	trail        *trail
+	ours, theirs string // ">" is the side of the client
 }
 
-// traced returns a Conn that shows what passes through conn, if that is printed.
-func (t *tap) traced(conn Conn, here, there string) Conn {
+// traceConn returns a Conn that shows what passes through conn, if that is printed.
+func (t *tap) traceConn(conn Conn, ours, theirs string) Conn {
 	if !t.prints {
 		return conn
 	}
-	return &tracedConn{conn, &trail{tap: t}, here, there}
+	return &tracedConn{conn, &trail{tap: t}, ours, theirs}
 }
 
 // Read shows what it has read. What is no message is shown as the error that answers it.
-func (t *tracedConn) Read() (Payload, error) {
-	p, err := t.Conn.Read()
+func (c *tracedConn) Read() (Payload, error) {
+	p, err := c.Conn.Read()
 	if err == nil {
-		t.show(t.there, string(p.Append(nil)))
+		c.trail.show(c.theirs, string(p.Append(nil)))
 	}
 	return p, err
 }
 
 // Write shows what it sends.
-func (t *tracedConn) Write(ctx context.Context, p Payload) error {
-	t.show(t.here, string(p.Append(nil)))
-	return t.Conn.Write(ctx, p)
+func (c *tracedConn) Write(ctx context.Context, p Payload) error {
+	c.trail.show(c.ours, string(p.Append(nil)))
+	return c.Conn.Write(ctx, p)
 }
 
 // ---- HTTP ----
 
-// begin shows a request, and returns the trail of its exchange. The body is read for that, and can be
-// read again.
-func (t *tap) begin(r *http.Request) (*trail, *http.Request) {
+// showRequest shows a request, and returns the trail of its exchange. The body is read for that: the
+// request that it returns is a copy, whose body can be read again.
+func (t *tap) showRequest(r *http.Request) (*trail, *http.Request) {
 	x := &trail{tap: t}
-	for n := t.exchanges.Add(1); n > 0; n = (n - 1) / 26 {
+	for n := t.exchanges.Add(1); n > 0; n = (n - 1) / 26 { // as a spreadsheet counts its columns: A … Z, AA …
 		x.letter = string(rune('A'+(n-1)%26)) + x.letter
 	}
-	r = r.WithContext(r.Context())                                 // a copy: the request belongs to the caller
+	r = r.WithContext(r.Context())
 	whole := cmp.Or[io.ReadCloser](r.Body, http.NoBody)            // a GET that was redirected has none
 	body, _ := io.ReadAll(io.LimitReader(whole, int64(t.maxBody))) // an error comes again at the next Read
 	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), whole))
@@ -1143,13 +1162,14 @@ func shownHeader(header http.Header) string {
 	return lines.String()
 }
 
-// status shows the status and the header of the response, and the empty line after them.
-func (x *trail) status(status int, header http.Header) {
+// showStatus shows the status and the header of the response, and the empty line after them.
+func (x *trail) showStatus(status int, header http.Header) {
 	x.show("<", fmt.Sprintf("%d\n%s\n", status, shownHeader(header)))
 }
 
-// response takes a part of the response's body, and shows what is complete of it.
-func (x *trail) response(part []byte, isEnd bool) {
+// showBody shows the complete lines of a part of the response's body, and keeps the rest for the next
+// part.
+func (x *trail) showBody(part []byte, isEnd bool) {
 	x.rest = append(x.rest, part...)
 	end := bytes.LastIndexByte(x.rest, '\n') + 1
 	if isEnd || len(x.rest) > 4<<20 { // more is not kept
@@ -1169,10 +1189,10 @@ type tracedTransport struct {
 
 // RoundTrip makes a request.
 func (t tracedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	x, r := t.begin(r)
+	x, r := t.showRequest(r)
 	response, err := t.RoundTripper.RoundTrip(r)
 	if err == nil {
-		x.status(response.StatusCode, response.Header)
+		x.showStatus(response.StatusCode, response.Header)
 		response.Body = tracedBody{response.Body, x}
 	}
 	return response, err
@@ -1187,18 +1207,18 @@ type tracedBody struct {
 // Read shows what it has read.
 func (b tracedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.trail.response(p[:n], err == io.EOF)
+	b.trail.showBody(p[:n], err == io.EOF)
 	return n, err
 }
 
-// handler returns an http.Handler that shows what next reads and writes.
-func (t *tap) handler(next http.Handler) http.Handler {
+// traceHandler returns an http.Handler that shows what next reads and writes.
+func (t *tap) traceHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x, r := t.begin(r)
+		x, r := t.showRequest(r)
 		traced := &tracedResponse{ResponseWriter: w, trail: x}
 		next.ServeHTTP(traced, r)
 		traced.WriteHeader(http.StatusOK) // has no effect if next has sent a status
-		x.response(nil, true)
+		x.showBody(nil, true)
 	})
 }
 
@@ -1216,7 +1236,7 @@ func (w *tracedResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter 
 func (w *tracedResponse) WriteHeader(status int) {
 	if !w.hasStatus {
 		w.hasStatus = true
-		w.trail.status(status, w.Header())
+		w.trail.showStatus(status, w.Header())
 		w.ResponseWriter.WriteHeader(status)
 	}
 }
@@ -1224,7 +1244,7 @@ func (w *tracedResponse) WriteHeader(status int) {
 // Write shows what the handler writes.
 func (w *tracedResponse) Write(b []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
-	w.trail.response(b, false)
+	w.trail.showBody(b, false)
 	return w.ResponseWriter.Write(b)
 }
 
@@ -1372,18 +1392,22 @@ func isObject(text string) bool { return json.Valid([]byte(text)) && strings.Tri
 
 // ---- Flags ----
 
-// options are the flags of all commands, and what the commands share.
+// options are the flags of all commands. define, defineTarget and defineCall say which field belongs to
+// which flag, and what it means. The last two are no flags: the commands keep there what they have found
+// out, and made.
 type options struct {
 	trace, stateless, watch, trustProxy, json, interactive      bool
 	http, token, authServer, replica, stateKey, tlsCert, tlsKey string
-	dir, method, params, tool, content, sample, transport       string
+	dir, method, params, tool, content, sample                  string
 	versions, env, arguments, target                            []string
 	timeout, sessionTTL, keepAlive                              time.Duration
 	maxBody, maxSessions, keep                                  int
 	header                                                      http.Header
 	roots                                                       []map[string]string // each has a uri and a name
 	guard                                                       Guard
-	tap                                                         *tap // of the connections over HTTP
+
+	transport string // the name of the one that was tried last
+	tap       *tap   // what shows the messages of this command
 }
 
 const usage = `usage: mcpwire [flags]                   serve the demo on stdin and stdout, or with -http over HTTP
@@ -1396,7 +1420,8 @@ TARGET is a URL, or a command with its arguments. The flags of this command:`
 func (o *options) parse(command string, args []string) error {
 	flags := flag.NewFlagSet(command, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	map[string]func(*flag.FlagSet){"": o.define, "call": o.defineCall, "bridge": o.defineTarget}[command](flags)
+	define := map[string]func(*flag.FlagSet){"": o.define, "call": o.defineCall, "bridge": o.defineTarget}
+	define[command](flags)
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Println(usage)
@@ -1404,14 +1429,15 @@ func (o *options) parse(command string, args []string) error {
 		flags.PrintDefaults()
 		exit(0)
 	}
-	o.target = append(flags.Args(), "")[:max(1, flags.NArg())]
+	o.target = flags.Args()
 	o.timeout = cmp.Or(o.timeout, 100_000*time.Hour) // 0 means none, and ten times as much is a time.Duration, too
 	o.stateKey = cmp.Or(o.stateKey, os.Getenv("MCPWIRE_STATE_KEY"))
 	token, isSet := os.LookupEnv("MCPWIRE_TOKEN")
 	if isSet && o.http != "" && o.token == "" && flags.Set("token", strings.TrimSpace(token)) != nil {
 		err = cmp.Or(err, errors.New("MCPWIRE_TOKEN is set, and holds no token")) // not: everybody may come in
 	}
-	if err = cmp.Or(err, o.check(command)); err != nil {
+	err = cmp.Or(err, o.check(command, flags.Arg(0)))
+	if err != nil {
 		return usageError("%w (-h for help)", err)
 	}
 	return nil
@@ -1420,18 +1446,19 @@ func (o *options) parse(command string, args []string) error {
 // isNear matches addresses of this machine alone.
 var isNear = regexp.MustCompile(`^$|^(localhost|127\.[0-9.]+|\[::1\])?:`)
 
-// check returns an error if the flags do not fit together.
-func (o *options) check(command string) error {
-	isServer, first := command == "", o.target[0]
-	var wrong error // the first one
+// check returns an error if the flags do not fit together: the reason of the first line below that is
+// true. target is the first argument that is no flag, or "".
+func (o *options) check(command, target string) error {
+	isServer := command == ""
+	var wrong error
 	forbid := func(isWrong bool, reason string) {
 		if isWrong && wrong == nil {
 			wrong = errors.New(reason)
 		}
 	}
-	forbid(isServer && first != "", "there is no such command: only call and bridge")
-	forbid(!isServer && first == "", "the server is missing: a URL or a command")
-	forbid(isURL(first) && len(o.target) > 1, "nothing may follow the URL: flags go before it")
+	forbid(isServer && target != "", "there is no such command: only call and bridge")
+	forbid(!isServer && target == "", "the server is missing: a URL or a command")
+	forbid(isURL(target) && len(o.target) > 1, "nothing may follow the URL: flags go before it")
 	forbid(o.arguments != nil && o.tool == "" || o.params != "" && o.method == "", "-arg needs -tool, -params -method")
 	forbid(!isObject(cmp.Or(o.params, "{}")) || !isObject(cmp.Or(o.content, "{}")), "-params and -answer are objects")
 	forbid(o.maxBody <= 0 || isServer && o.maxSessions <= 0, "-max-body and -max-sessions must be more than 0")
@@ -1532,8 +1559,8 @@ func addText(list *[]string) func(string) { return func(text string) { *list = a
 
 // setKeep stores a number of bytes, such as 4096, 512k or 4M.
 func (o *options) setKeep(size string) {
-	_, _ = fmt.Sscan(strings.TrimRight(size, "kM"), &o.keep)         // the pattern fits
-	o.keep <<= 10 * (strings.IndexByte("kM", size[len(size)-1]) + 1) // without a unit, by 0
+	_, _ = fmt.Sscan(strings.TrimRight(size, "kM"), &o.keep)     // the pattern fits
+	o.keep <<= map[byte]int{'k': 10, 'M': 20}[size[len(size)-1]] // by 0 without a unit
 }
 
 // setVersions stores protocol versions, the newest first.

@@ -360,7 +360,7 @@ func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, erro
 //	_meta names an unknown version            an error
 //	initialize was called                     the version that was agreed on
 //	this is initialize, or ping               the legacy era, without a version yet
-//	anything else                             an error: nobody knows the version
+//	anything else                             an error: the version is not known
 //
 // A legacy version in _meta means nothing: that era has no such key.
 func (s *Server) chooseRevision(x *Exchange) error {
@@ -713,7 +713,7 @@ type SetLevelParams struct {
 	Level string `json:"level"`
 }
 
-// setLevel serves logging/setLevel. Without a session there is nobody who remembers the level.
+// setLevel serves logging/setLevel. Without a session, the server could not remember the level.
 func (s *Server) setLevel(_ context.Context, x *Exchange, params SetLevelParams) (any, error) {
 	switch {
 	case agreementOf(x.Peer).stateless:
@@ -966,7 +966,7 @@ func (f ListenFilter) wants(method, uri string) bool {
 type subscriber struct {
 	filter    ListenFilter // what it wants to hear of
 	send      func(*Message) error
-	news      []*Message // what it has not been sent yet
+	news      []*Message // these were not sent to it yet
 	isSending bool       // a goroutine runs sendNews
 }
 
@@ -2073,7 +2073,7 @@ func ReadHeaderParams(schema json.RawMessage) ([]HeaderParam, error) {
 // markReader is what ReadHeaderParams has found so far.
 type markReader struct {
 	found []HeaderParam
-	names map[string]bool // of those that were found, in lower case
+	names map[string]bool // the names of found, in lower case
 }
 
 // read reads the schema of one argument, which path leads to, and those of its properties. At the
