@@ -104,7 +104,8 @@ var echoTool = Tool{Name: "echo", Title: "Echo", Description: "Returns the text 
 		"repeat":{"type":"integer","minimum":1,"maximum":4194304,"default":1,"description":"how many times in a row"}
 		},"required":["text"]}`)}
 
-// maxEcho is how many bytes an echo may have, as JSON.
+// maxEcho is how many bytes an echo of several texts may have, as JSON. A single one is as long as its
+// request, which is bounded.
 const maxEcho = 4 << 20
 
 // echo runs the tool. Each field of args has the name of an argument; with omitempty the argument is
@@ -117,10 +118,10 @@ func (d *demo) echo(_ context.Context, x *Exchange, args struct {
 	if args.Repeat != nil {
 		repeat = *args.Repeat
 	}
-	if repeat < 1 || repeat > maxEcho {
+	switch {
+	case repeat < 1 || repeat > maxEcho:
 		return nil, fmt.Errorf("'repeat' must be an integer from 1 to %d", maxEcho)
-	}
-	if text, _ := encode(args.Text); len(text)-len(`""`) > maxEcho/repeat { // a text can always be encoded
+	case repeat > 1 && len(appendString(nil, args.Text))-len(`""`) > maxEcho/repeat:
 		return nil, fmt.Errorf("an echo has at most %d bytes as JSON", maxEcho)
 	}
 	return textResult(x, "echo", strings.Repeat(args.Text, repeat)), nil
@@ -162,10 +163,11 @@ func (d *demo) count(ctx context.Context, x *Exchange, args struct {
 		x.Disconnect(time.Second) // over HTTP, in 2025-11-25: the client asks for the rest after a second
 	}
 	for i := 1; i <= args.N; i++ {
-		select {
-		case <-time.After(time.Duration(args.DelayMs) * time.Millisecond):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if args.DelayMs > 0 {
+			select {
+			case <-time.After(time.Duration(args.DelayMs) * time.Millisecond):
+			case <-ctx.Done(): // Progress returns its error
+			}
 		}
 		if err := x.Progress(ctx, float64(i), float64(args.N), ""); err != nil {
 			return nil, err
@@ -246,8 +248,9 @@ func (d *demo) getWeather(_ context.Context, x *Exchange, args struct {
 // The URI of a note begins with noteScheme. maxNote counts characters.
 const noteScheme, maxNotes, maxNote = "note:///", 200, 64 << 10
 
-// noteName is what the name of a note looks like.
-var noteName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+// noteName is what the name of a note looks like. It is compiled where it is used: a start of
+// the program does not need it.
+const noteName = `^[A-Za-z0-9._-]{1,64}$`
 
 // noteTool is a tool that changes what the server has.
 var noteTool = Tool{Name: "set-note", Title: "Write a note",
@@ -262,7 +265,7 @@ func (d *demo) setNote(_ context.Context, x *Exchange, args struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 }) (any, error) {
-	if !noteName.MatchString(args.Name) || utf8.RuneCountInString(args.Text) > maxNote {
+	if !regexp.MustCompile(noteName).MatchString(args.Name) || utf8.RuneCountInString(args.Text) > maxNote {
 		return nil, fmt.Errorf("'name' must match %s, and 'text' be no longer than %d characters", noteName, maxNote)
 	}
 	if !d.storeNote(args.Name, args.Text) {
@@ -1436,8 +1439,7 @@ func (o *options) parse(command string, args []string) error {
 	if isSet && o.http != "" && o.token == "" && flags.Set("token", strings.TrimSpace(token)) != nil {
 		err = cmp.Or(err, errors.New("MCPWIRE_TOKEN is set, and holds no token")) // not: everybody may come in
 	}
-	err = cmp.Or(err, o.check(command, flags.Arg(0)))
-	if err != nil {
+	if err = cmp.Or(err, o.check(command, flags.Arg(0))); err != nil {
 		return usageError("%w (-h for help)", err)
 	}
 	return nil
