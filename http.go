@@ -293,7 +293,7 @@ func (h *StreamableHandler) initialize(w http.ResponseWriter, in Payload, base E
 // answers the request.
 func (h *StreamableHandler) useSession(w http.ResponseWriter, r *http.Request, principal string) *session {
 	id := r.Header.Get("Mcp-Session-Id")
-	s := h.Sessions.enter(id, principal)
+	s := h.Sessions.startUse(id, principal)
 	if id == "" {
 		refuse(w, http.StatusBadRequest, "Mcp-Session-Id is missing")
 	} else if s == nil {
@@ -309,7 +309,7 @@ func (h *StreamableHandler) postInSession(w http.ResponseWriter, r *http.Request
 		done()
 		return
 	}
-	defer h.Sessions.leave(s)
+	defer h.Sessions.endUse(s)
 	x.Peer, x.via = s.Peer, s.standalone
 	if !hasRequest(in) {
 		defer done()
@@ -325,11 +325,11 @@ func (h *StreamableHandler) postInSession(w http.ResponseWriter, r *http.Request
 	}
 	x.via, x.canAsk = st, true
 	work := s.register(s.ctx, in, x)
-	reader := h.Sessions.newReader(r.Context(), st)
+	reader := h.Sessions.takeOver(r.Context(), st)
 	back := st.lend(w)
 	go func() { // ends with the handlers; the session cancels them
 		defer done()
-		defer h.Sessions.finish(s, st)
+		defer h.Sessions.endCall(s, st)
 		growStack()
 		work.answer(st, false)
 	}()
@@ -348,7 +348,7 @@ func growStack() {
 // serveSession serves a DELETE, which ends the session, and a GET: the stream that belongs to no
 // request, or the rest of one that broke (2025-11-25 basic/transports#resumability-and-redelivery).
 func (h *StreamableHandler) serveSession(w http.ResponseWriter, r *http.Request, s *session) {
-	defer h.Sessions.leave(s)
+	defer h.Sessions.endUse(s)
 	if r.Method == http.MethodDelete {
 		h.Sessions.remove(s, errors.New("the client has ended the session"), false)
 		return
@@ -358,7 +358,7 @@ func (h *StreamableHandler) serveSession(w http.ResponseWriter, r *http.Request,
 		st, n = h.Sessions.findStream(s, id)
 	}
 	if st != nil {
-		reader := h.Sessions.newReader(r.Context(), st)
+		reader := h.Sessions.takeOver(r.Context(), st)
 		if back, ok := st.resume(w, n); ok {
 			st.wait(reader, w, back)
 			return

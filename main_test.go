@@ -1661,10 +1661,10 @@ func TestSessionEndsBetween(t *testing.T) {
 		h := serving(t, newDemo(), 1<<20)
 		use := func() *session {
 			_, id, _ := strings.Cut(open(h), ": ")
-			return h.Sessions.enter(id, "")
+			return h.Sessions.startUse(id, "")
 		}
 		busy, early, late, st := use(), use(), use(), &stream{}
-		if h.Sessions.remove(busy, ErrSessionEnded, true); h.Sessions.enter(busy.id, "") != busy {
+		if h.Sessions.remove(busy, ErrSessionEnded, true); h.Sessions.startUse(busy.id, "") != busy {
 			t.Error("a session that is in use has ended")
 		}
 		if h.Sessions.remove(early, ErrSessionEnded, false); h.Sessions.addStream(early, &stream{}) {
@@ -1673,15 +1673,15 @@ func TestSessionEndsBetween(t *testing.T) {
 		h.Sessions.addStream(late, st)
 		h.Sessions.remove(late, ErrSessionEnded, false)
 		st.add(payload(&Message{Method: "m"}))
-		if h.Sessions.finish(late, st); h.Sessions.kept.Load() != 0 {
+		if h.Sessions.endCall(late, st); h.Sessions.kept.Load() != 0 {
 			t.Error(h.Sessions.kept.Load(), "bytes are kept")
 		}
 		again := use()
 		h.Sessions.remove(again, ErrSessionEnded, true) // in use: nothing happens
-		h.Sessions.leave(again)
-		h.Sessions.enter(again.id, "")
+		h.Sessions.endUse(again)
+		h.Sessions.startUse(again.id, "")
 		h.Sessions.remove(again, ErrSessionEnded, false) // a DELETE, while a request runs
-		if h.Sessions.leave(again); again.idle.Stop() {
+		if h.Sessions.endUse(again); again.idle.Stop() {
 			t.Error("a session that was deleted waits for its end")
 		}
 		h.Sessions.kept.Store(maxAllKept)
@@ -1689,7 +1689,7 @@ func TestSessionEndsBetween(t *testing.T) {
 		for _, st := range ended {
 			h.Sessions.addStream(busy, st)
 			st.add(payload(&Message{Method: "m"}))
-			h.Sessions.finish(busy, st)
+			h.Sessions.endCall(busy, st)
 		}
 		if len(ended[0].kept) > 0 || len(ended[1].kept) == 0 {
 			t.Error("the oldest stream is kept, or the newest is not")

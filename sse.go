@@ -235,12 +235,12 @@ func (st *stream) lend(w http.ResponseWriter) (back <-chan struct{}) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.state = streamWaiting
-	return st.take(w)
+	return st.setWriter(w)
 }
 
-// take takes a response that is lent, and sets the timer. The caller holds the mutex, here and in
-// all methods below that do not lock it.
-func (st *stream) take(w http.ResponseWriter) <-chan struct{} {
+// setWriter makes a response the one that the stream writes to, and sets the timer. The caller
+// holds the mutex, here and in all methods below that do not lock it.
+func (st *stream) setWriter(w http.ResponseWriter) <-chan struct{} {
 	st.w, st.back = w, make(chan struct{})
 	silence := st.keepAlive
 	if st.state == streamWaiting && (silence <= 0 || silence > patience) {
@@ -266,12 +266,12 @@ func (st *stream) wait(ctx context.Context, w http.ResponseWriter, back <-chan s
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.back == back {
-		st.leave()
+		st.loseReader()
 	}
 }
 
-// leave says that nobody reads any more.
-func (st *stream) leave() {
+// loseReader says that nobody reads any more.
+func (st *stream) loseReader() {
 	st.giveBack()
 	switch {
 	case st.state == streamOpen && st.resumable:
@@ -305,7 +305,7 @@ func (st *stream) write(text []byte) {
 		err = cmp.Or(err, flushErr)
 	}
 	if err != nil {
-		st.leave()
+		st.loseReader()
 		return
 	}
 	_ = controller.SetWriteDeadline(time.Time{}) // in HTTP/2 it would end the stream later
@@ -455,7 +455,7 @@ func (x *Exchange) Disconnect(retry time.Duration) {
 	if st.w != nil && st.polling && !st.jsonOnly {
 		st.open()
 		st.write(Event{Retry: retry}.Append(nil))
-		st.leave()
+		st.loseReader()
 	}
 }
 
@@ -479,17 +479,17 @@ func (st *stream) resume(w http.ResponseWriter, n int) (back <-chan struct{}, ok
 	for _, e := range st.kept[max(n-firstKept, 0):] {
 		text = append(text, e.text...)
 	}
-	return st.begin(w, isNew, text), true
+	return st.lendAnew(w, isNew, text), true
 }
 
-// begin lends the response of a GET, in place of an older one, and writes the first text.
-func (st *stream) begin(w http.ResponseWriter, isPrimed bool, text []byte) (back <-chan struct{}) {
-	st.leave()
+// lendAnew lends the response of a GET, in place of an older one, and writes the first text.
+func (st *stream) lendAnew(w http.ResponseWriter, isPrimed bool, text []byte) (back <-chan struct{}) {
+	st.loseReader()
 	hasEnded := st.state == streamEnded
 	if !hasEnded {
 		st.state = streamOpen
 	}
-	back = st.take(w)
+	back = st.setWriter(w)
 	st.writeHead(isPrimed)
 	st.write(text)
 	if hasEnded {
@@ -546,18 +546,18 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 	query.Set("session", s.id)
 	endpoint := r.URL.EscapedPath() + "?" + query.Encode()
 	st.mu.Lock()
-	back := st.begin(w, false, Event{Type: "endpoint", Data: []byte(endpoint)}.Append(nil))
+	back := st.lendAnew(w, false, Event{Type: "endpoint", Data: []byte(endpoint)}.Append(nil))
 	st.mu.Unlock()
 	st.wait(r.Context(), w, back)
 }
 
 func (h *SSEHandler) post(w http.ResponseWriter, r *http.Request, principal string) {
-	s := h.Sessions.enter(r.URL.Query().Get("session"), principal)
+	s := h.Sessions.startUse(r.URL.Query().Get("session"), principal)
 	if s == nil {
 		refuse(w, http.StatusNotFound, "Session not found")
 		return
 	}
-	defer h.Sessions.leave(s)
+	defer h.Sessions.endUse(s)
 	in, release, ok := h.read(w, r, &h.Guard, h.MaxRequests)
 	if !ok {
 		return
@@ -695,8 +695,9 @@ func (t *Sessions) add(s *session) bool {
 	return true
 }
 
-// enter returns a session of a principal, and makes it busy; nil: there is none.
-func (t *Sessions) enter(id, principal string) *session {
+// startUse returns a session of a principal for one request of HTTP, which calls endUse; nil: there
+// is none.
+func (t *Sessions) startUse(id, principal string) *session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.byID[id]
@@ -707,8 +708,8 @@ func (t *Sessions) enter(id, principal string) *session {
 	return s
 }
 
-// leave says that a request of HTTP has ended.
-func (t *Sessions) leave(s *session) {
+// endUse says that a request of HTTP has ended. Without another one, the session is idle from now on.
+func (t *Sessions) endUse(s *session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.busy--
@@ -750,9 +751,9 @@ func (t *Sessions) findStream(s *session, eventID string) (st *stream, n int) {
 	return st, int(after)
 }
 
-// newReader returns the context of a response that is lent to a stream. The older reader takes its
-// response back, even while a write to it is stalled.
-func (t *Sessions) newReader(ctx context.Context, st *stream) context.Context {
+// takeOver returns the context of a response that will be lent to a stream. It ends that of the
+// response before: its ServeHTTP takes it back, even while a write to it is stalled.
+func (t *Sessions) takeOver(ctx context.Context, st *stream) context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if st.stopReader != nil {
@@ -762,13 +763,13 @@ func (t *Sessions) newReader(ctx context.Context, st *stream) context.Context {
 	return ctx
 }
 
-// finish says that the call of a stream has ended. Its client may still come back for it.
-func (t *Sessions) finish(s *session, st *stream) {
+// endCall says that the call of a stream has ended. Its client may still come back for it.
+func (t *Sessions) endCall(s *session, st *stream) {
 	st.mu.Lock()
 	isKept := len(st.kept) > 0
 	st.mu.Unlock()
 	t.mu.Lock()
-	old := t.takeOld(2)
+	old := t.takeExpired(2)
 	switch {
 	case t.byID[s.id] != s:
 		old = append(old, st)
@@ -784,9 +785,9 @@ func (t *Sessions) finish(s *session, st *stream) {
 	}
 }
 
-// takeOld returns the streams to be forgotten, at most n: those that ended long ago, and more of
+// takeExpired returns the streams to be forgotten, at most n: those that ended long ago, and more of
 // them when all streams keep too much. It is called when a call ends. The caller holds t.mu.
-func (t *Sessions) takeOld(n int) (old []*stream) {
+func (t *Sessions) takeExpired(n int) (old []*stream) {
 	for len(t.ended) > 0 && len(old) < n && (time.Since(t.ended[0].endedAt) > keepEnded || t.kept.Load() > maxAllKept) {
 		st := t.ended[0]
 		if s := t.byID[st.session]; s != nil {
