@@ -2,9 +2,40 @@
 
 package main
 
-// Most of what is tested stands in testdata: lessons, and cases. They are conversations, and the
-// first part of this file plays them. The second part tests what a conversation cannot show:
-// crowds, cuts, slow readers, child processes. The third has the fuzz targets.
+// Most of what is tested stands in testdata, as text: lessons, and cases. They are conversations of
+// a client and a server, and the first half of this file plays them. The second half tests what a
+// conversation cannot show.
+//
+//	The player
+//	  Pages                     TestLessons, TestCases; from a page to the steps of a conversation
+//	  Playing                   each step is said to the tested end, or heard from it
+//	  HTTP, as a page has it    what a page leaves out, and its short forms
+//	  The server is tested      the page has the client's part
+//	  The client is tested      the page has the server's part
+//	Beside the pages
+//	  Ways to a server          without a network: helpers of the tests below
+//	  Calls                     many at once, cancelled, failing; subscriptions
+//	  Streams                   cut anywhere, not read, too long to be kept
+//	  Sessions                  how they end; what two requests change at once
+//	  HTTP                      how much at once; whose session it is; what a header repeats
+//	  What a server offers      lists, tools; other ends that send too much
+//	  Processes                 a child
+//	  The program               its command line, its trace, its page, its bridge
+//	  Fuzz targets
+//
+// How a page is played, here one of a server. If the client is tested, its part is heard, and the
+// server's is said:
+//
+//	the page                 the player               a bubble of testing/synctest
+//	                                                ┌──────────────────────────────┐
+//	    > {…,"id":1,…}  ───►  a step  ──── say ───────► exchange ───► the server   │
+//	                                                │      │          that the     │
+//	    < {…,"id":1,…}  ◄──►  a step  ◄─── hear ─────── unheard ◄──── program runs │
+//	          compare                               └──────────────────────────────┘
+//
+// In a bubble, time is not real. synctest.Wait returns when each goroutine waits for something: the
+// tested end has then said all that it has to say. And when all wait, the clock jumps to the next
+// timer: an hour costs nothing, and that something takes one second is exact.
 //
 //	go test -race .                                       all of it
 //	go test -run 'TestCases/http-requests/not_JSON' .     one case
@@ -24,6 +55,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -45,88 +77,188 @@ import (
 	"time"
 )
 
-// ==== The player ====
+// ==== Pages ====
 //
-// A lesson or a case is text, with a conversation in the lines that are indented: its notation
-// stands in testdata/cases/README.md. One end is tested: the player says what the other end says,
-// and what it hears must be what stands in the file. It is played in a bubble of testing/synctest:
-// time is not real, and when all goroutines wait, the tested end has said all that it has to say.
+// A page is a lesson, or has cases, each under a heading. What is played stands in the lines that are
+// indented: testdata/cases/README.md has the notation.
 
 var update = flag.Bool("update", false, "rewrite what the tested end says in testdata")
 
-type conversation struct {
-	name    string
-	command []string // the words after "$ mcpwire"
-	lines   []string // of the file
-	steps   []*step
+// Each lesson is one conversation, and so is each case.
+func TestLessons(t *testing.T) { playPages(t, "testdata/[0-9]*.md", 38) }
+func TestCases(t *testing.T)   { playPages(t, "testdata/cases/[a-z]*.md", 50) }
+
+// playPages plays the pages whose names match a pattern. There are at least so many.
+func playPages(t *testing.T, pattern string, least int) {
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) < least {
+		t.Fatalf("%d pages, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".md"), func(t *testing.T) { playPage(t, file) })
+	}
 }
 
-// A step is what one side says without a break, or what the application does or gets.
-type step struct {
-	from, to int           // its lines in the file; none: a handshake stands for it
-	later    time.Duration // that passes before
-	letter   string        // of the exchange over HTTP
-	verb     string        // > or <, or a word
-	text     string        // its lines, as they travel
-}
-
-// notation matches a line that is played: a pause, what a side says in an exchange, or a word.
-var notation = regexp.MustCompile(`^    (?:\((\S+) later\)|([A-Z?]?)([<>])(?: (.*))?|(handshake|handler|call|cancel|close|result|error|heard|\$ mcpwire)(?: (.*))?)$`)
-
-// conversationOf finds the steps in the lines of a file. Neighbours that say the same side's
-// lines in the same exchange are one step.
-func conversationOf(name string, lines, command []string) *conversation {
-	c := &conversation{name: name, lines: lines, command: command}
-	s := &step{to: -1}
-	for i, line := range lines {
-		m := notation.FindStringSubmatch(line)
-		if m == nil {
-			continue
-		}
-		later, letter, side, said, word, rest := m[1], m[2], m[3], m[4], m[5], m[6]
-		isMore := side != "" && s.to == i && s.verb == side && s.letter == letter && !s.isDirection() && !strings.HasPrefix(said, "(")
-		switch isAfterTime := s.to == i && s.verb == ""; {
-		case word == "$ mcpwire":
-			c.command = strings.Fields(rest)
-			continue
-		case isMore:
-			s.to, s.text = i+1, s.text+unescape(said+"\n")
-			continue
-		case !isAfterTime:
-			s = &step{from: i}
-			c.steps = append(c.steps, s)
-		}
-		s.to, s.letter, s.verb, s.text = i+1, letter, side+word, unescape(said+rest+"\n")
-		if later != "" {
-			s.later, _ = time.ParseDuration(later) // 0: the pause is not there, and the test fails
+// playPage plays the conversations of a page. With -update it writes the page anew.
+func playPage(t *testing.T, file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n## ")
+	head := conversationOf("", strings.Split(parts[0], "\n"), nil)
+	lines := head.lines
+	if len(parts) == 1 {
+		lines = head.play(t)
+	}
+	for _, part := range parts[1:] {
+		title, _, _ := strings.Cut(part, "\n")
+		c := conversationOf(title, strings.Split("## "+part, "\n"), head.flags)
+		played := c.lines // they stay as they are if -run leaves this case out
+		t.Run(title, func(t *testing.T) { played = c.play(t) })
+		lines = append(lines, played...)
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+			t.Error(err)
 		}
 	}
+}
+
+type conversation struct {
+	title string   // of a case; a lesson has none
+	flags []string // the words after "$ mcpwire"
+	lines []string // of the page
+	steps []*step
+}
+
+// A step is what one side says in an exchange without a break, or what an application does or gets.
+type step struct {
+	from, to int           // its lines in the page
+	isHidden bool          // it belongs to the handshake that stands in the page
+	isLast   bool          // at most (ends) comes after it in its exchange
+	pause    time.Duration // that passes before it
+	letter   string        // of its exchange over HTTP
+	verb     string        // > or <, or a word
+	text     string        // what is said, as it travels; or what stands behind the word
+}
+
+// pauseLine and playedLine match the lines that are played.
+var (
+	pauseLine  = regexp.MustCompile(`^    \((\S+) later\)$`)
+	playedLine = regexp.MustCompile(`^    ([A-Z?]?)([<>]|handshake|handler|call|cancel|close|` +
+		`result|error|heard|\$ mcpwire)(?: (.*))?$`)
+)
+
+// stepOf returns the step that stands in a line, or nil: the line is for people.
+func stepOf(line string) *step {
+	if found := pauseLine.FindStringSubmatch(line); found != nil {
+		pause, _ := time.ParseDuration(found[1]) // 0 if it is none, and the test fails
+		return &step{verb: "pause", pause: pause}
+	}
+	if found := playedLine.FindStringSubmatch(line); found != nil {
+		return &step{letter: found[1], verb: found[2], text: unescape(found[3] + "\n")}
+	}
+	return nil
+}
+
+// conversationOf finds the steps in the lines of a page. Neighbours may be one step.
+func conversationOf(title string, lines, flags []string) *conversation {
+	c := &conversation{title: title, lines: lines, flags: flags}
+	var last *step // of the line before; nil: there is none
+	for i, line := range lines {
+		s := stepOf(line)
+		switch {
+		case s == nil:
+			last = nil
+			continue
+		case s.verb == "$ mcpwire":
+			c.flags, last = strings.Fields(s.text), nil
+			continue
+		case last != nil && last.verb == "pause":
+			last.letter, last.verb, last.text = s.letter, s.verb, s.text
+		case last != nil && last.isContinuedBy(s):
+			last.text += s.text
+		default:
+			s.from, last = i, s
+			c.steps = append(c.steps, s)
+		}
+		last.to = i + 1
+	}
 	if i := slices.IndexFunc(c.steps, func(s *step) bool { return s.verb == "handshake" }); i >= 0 {
-		c.steps = slices.Insert(c.steps, i+1, c.handshake(i)...)
+		c.steps = slices.Insert(c.steps, i+1, c.handshake(c.steps[i].to)...)
+	}
+	isSeen := map[string]bool{}
+	for _, s := range slices.Backward(c.steps) {
+		s.isLast = !isSeen[s.letter]
+		isSeen[s.letter] = isSeen[s.letter] || s.text != "(ends)\n"
 	}
 	return c
 }
 
-// isOurClient reports whether the Client is tested, and not the server.
-func (c *conversation) isOurClient() bool { return len(c.command) > 0 && c.command[0] == "call" }
+// isContinuedBy reports whether the next step is one with this: the same side says more.
+func (s *step) isContinuedBy(next *step) bool {
+	isSaid := s.verb == "<" || s.verb == ">"
+	return isSaid && s.verb == next.verb && s.letter == next.letter && !s.isDirection() && !next.isDirection()
+}
 
 // isDirection reports whether this is no message: (ends), (breaks), (hangs up) and so on.
 func (s *step) isDirection() bool { return strings.HasPrefix(s.text, "(") }
 
-// says reports whether the client says something like this.
-func (c *conversation) says(pattern string) bool {
-	return slices.ContainsFunc(c.steps, func(s *step) bool {
-		isFound, _ := regexp.MatchString(pattern, s.text) // the pattern is good
-		return isFound && s.verb == ">"
-	})
-}
+// A handshake in full, on each transport. The words in capitals are replaced.
+const (
+	pipeHandshake = `
+    > INITIALIZE
+    < RESULT
+    > INITIALIZED`
+	httpHandshake = `
+    A> POST /mcp INITIALIZE
+    A< 200
+    A< Content-Type: application/json
+    A< Mcp-Session-Id: session-1
+    A<
+    A< RESULT
+    B> POST /mcp INITIALIZED
+    B< 202`
+	sseHandshake = `
+    A> GET /sse
+    A< 200 text/event-stream
+    A< event: endpoint
+    A< data: /sse?session=session-1
+    A<
+    B> POST /sse?session=session-1 INITIALIZE
+    B< 202
+    A< event: message
+    A< data: RESULT
+    A<
+    C> POST /sse?session=session-1 INITIALIZED
+    C< 202`
+)
 
-// overHTTP reports whether requests are made of a server, and not on a pipe.
-func (c *conversation) overHTTP() bool { return c.says(`^[A-Z]+ (/|http)`) }
-
-// overSSE reports whether they are those of the transport of 2024-11-05.
-func (c *conversation) overSSE() bool {
-	return slices.Contains(c.command, "/sse") || c.says(`^[A-Z]+ /sse`) || strings.Contains(c.agreed(), "/sse")
+// handshake returns the steps that "handshake VERSION CAPABILITIES" stands for. They belong to no line
+// of the page.
+func (c *conversation) handshake(at int) []*step {
+	version, capabilities, _ := strings.Cut(c.agreed(), " ")
+	capabilities = cmp.Or(strings.TrimPrefix(capabilities, "/sse"), "{}")
+	text := pipeHandshake
+	switch {
+	case c.overSSE():
+		text = sseHandshake
+	case c.overHTTP():
+		text = httpHandshake
+	}
+	text = strings.NewReplacer(
+		"INITIALIZED", `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		"INITIALIZE", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+version+
+			`","capabilities":`+capabilities+`,"clientInfo":{"name":"student","version":"1.0"}}}`,
+		"RESULT", `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"`+version+`","capabilities":`+
+			`{"prompts":{},"resources":{"subscribe":true},"tools":{}},"serverInfo":{"name":"teacher","version":"1.0"}}}`,
+	).Replace(text)
+	steps := conversationOf("", strings.Split(text, "\n"), nil).steps
+	for _, s := range steps {
+		s.from, s.to, s.isHidden = at, at, true
+	}
+	return steps
 }
 
 // agreed returns what stands behind "handshake": a version, and more.
@@ -139,111 +271,42 @@ func (c *conversation) agreed() string {
 	return ""
 }
 
-// handshake writes out the handshake that stands at a step.
-func (c *conversation) handshake(at int) (steps []*step) {
-	version, capabilities, _ := strings.Cut(c.agreed(), " ")
-	capabilities = cmp.Or(strings.TrimSpace(strings.TrimPrefix(capabilities, "/sse")), "{}")
-	id := 1
-	for _, s := range c.steps[:at] {
-		id += strings.Count(s.verb, ">")
-	}
-	say := func(verb string, text string) {
-		text = strings.NewReplacer("ID", strconv.Itoa(id), "VERSION", version, "CAPABILITIES", capabilities).Replace(text)
-		s := &step{from: c.steps[at].to, to: c.steps[at].to, verb: verb[len(verb)-1:], text: text + "\n"}
-		if len(verb) > 1 {
-			s.letter = string(rune(int(verb[0]) + id - 1))
-		}
-		steps = append(steps, s)
-	}
-	const request = `{"jsonrpc":"2.0","id":ID,"method":"initialize","params":{"protocolVersion":"VERSION","capabilities":CAPABILITIES,"clientInfo":{"name":"student","version":"1.0"}}}`
-	const result = `{"jsonrpc":"2.0","id":ID,"result":{"protocolVersion":"VERSION","capabilities":{"prompts":{},"resources":{"subscribe":true},"tools":{}},"serverInfo":{"name":"teacher","version":"1.0"}}}`
-	const initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
-	switch {
-	case c.overSSE():
-		say("A>", "GET /sse")
-		say("A<", "200 text/event-stream\nevent: endpoint\ndata: /sse?session=session-1\n")
-		say("B>", "POST /sse?session=session-1 "+request)
-		say("B<", "202")
-		say("A<", "event: message\ndata: "+result+"\n")
-		say("C>", "POST /sse?session=session-1 "+initialized)
-		say("C<", "202")
-	case c.overHTTP():
-		say("A>", "POST /mcp "+request)
-		say("A<", "200\nContent-Type: application/json\nMcp-Session-Id: session-1\n\n"+result)
-		say("B>", "POST /mcp "+initialized)
-		say("B<", "202")
-	default:
-		say(">", request)
-		say("<", result)
-		say(">", initialized)
-	}
-	return steps
+// isOurClient reports whether the Client is tested, and not the server.
+func (c *conversation) isOurClient() bool { return len(c.flags) > 0 && c.flags[0] == "call" }
+
+// overHTTP reports whether the client makes requests, and does not write to a pipe.
+func (c *conversation) overHTTP() bool { return c.clientSays(`^[A-Z]+ (/|http)`) }
+
+// overSSE reports whether it uses the transport of 2024-11-05.
+func (c *conversation) overSSE() bool {
+	return slices.Contains(c.flags, "/sse") || c.clientSays(`^[A-Z]+ /sse`) || strings.Contains(c.agreed(), "/sse")
 }
 
-// ---- The files ----
-
-// Each lesson is one conversation, and each case of a page, too.
-func TestLessons(t *testing.T) { testFiles(t, "testdata/[0-9]*.md", 38) }
-func TestCases(t *testing.T)   { testFiles(t, "testdata/cases/[a-z]*.md", 20) }
-
-// testFiles plays the files, and with -update writes what was said.
-func testFiles(t *testing.T, pattern string, least int) {
-	files, _ := filepath.Glob(pattern) // the pattern is good
-	if len(files) < least {
-		t.Fatalf("only %d files", len(files))
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".md"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			parts := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n## ")
-			head := conversationOf("", strings.Split(parts[0], "\n"), nil)
-			lines := head.lines
-			if len(parts) == 1 {
-				lines = head.replay(t)
-			}
-			for _, part := range parts[1:] {
-				c := conversationOf(strings.SplitN(part, "\n", 2)[0], strings.Split("## "+part, "\n"), head.command)
-				got := c.lines
-				t.Run(c.name, func(t *testing.T) { got = c.replay(t) })
-				lines = append(lines, got...)
-			}
-			if *update {
-				err = os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644)
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
+// clientSays reports whether the client says something like this in the page.
+func (c *conversation) clientSays(pattern string) bool {
+	said := regexp.MustCompile(pattern)
+	return slices.ContainsFunc(c.steps, func(s *step) bool { return s.verb == ">" && said.MatchString(s.text) })
 }
 
-// replay returns the lines of a conversation, with what the tested end says.
-func (c *conversation) replay(t *testing.T) (lines []string) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &player{T: t, conversation: c, tested: "<", exchanges: map[string]*exchange{}, news: make(chan struct{}, 1)}
-		if c.isOurClient() {
-			p.tested = ">"
-			lines = p.play(newClientEnd(p))
-		} else {
-			lines = p.play(newServerEnd(p))
-		}
-	})
-	return lines
-}
+// student is the _meta of a request of 2026-07-28, and icon the picture of the demo.
+const (
+	student = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+		`"io.modelcontextprotocol/clientInfo":{"name":"student","version":"1.0"},` +
+		`"io.modelcontextprotocol/clientCapabilities":{}}`
+	icon = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJ" +
+		"RU5ErkJggg=="
+)
 
-const student = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"student","version":"1.0"},"io.modelcontextprotocol/clientCapabilities":{}}`
+var (
+	longWords  = strings.NewReplacer("«modern»", student, "«icon»", icon, "«»\n", "")
+	shortWords = strings.NewReplacer(student, "«modern»", icon, "«icon»")
+	escape     = regexp.MustCompile(`«([0-9a-f ]+|[^«»]*×[0-9]+)»`)
+)
 
-const icon = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
-
-var escape = regexp.MustCompile(`«([0-9a-f ]+|[^«»]*×[0-9]+)»`)
-
-// unescape writes out what stands between « and »: «0d 0a» are bytes, «x×1000» is 1000 times x.
+// unescape writes out what stands between « and »: «0d 0a» are bytes, «x×1000» is 1000 times x. «» at the
+// end of a line joins it with the next.
 func unescape(text string) string {
-	text = strings.NewReplacer("«modern»", student, "«icon»", icon, "«»\n", "").Replace(text)
-	return escape.ReplaceAllStringFunc(text, func(found string) string {
+	return escape.ReplaceAllStringFunc(longWords.Replace(text), func(found string) string {
 		inner := strings.Trim(found, "«»")
 		if repeated, count, ok := strings.Cut(inner, "×"); ok {
 			n, _ := strconv.Atoi(count) // it is a number
@@ -254,73 +317,193 @@ func unescape(text string) string {
 	})
 }
 
-// ---- Playing ----
+// ==== Playing ====
 
 // player plays the end that is not tested.
 type player struct {
-	*testing.T
-	*conversation
-	tested   string        // > or <
-	news     chan struct{} // the tested end has done something
-	sessions []string      // their ids, in the order in which they were seen
+	t      *testing.T
+	c      *conversation
+	tested string // the verb of the tested end: > or <
 
-	mu        sync.Mutex // guards the fields below, and those of exchanges
-	exchanges map[string]*exchange
+	mu        sync.Mutex           // guards the fields below, what is heard in exchanges, and the fields of a clientEnd
+	exchanges map[string]*exchange // by their letters
+	changed   chan struct{}        // holds something when the tested end has done something
+	sessions  []string             // their ids, in the order in which they were seen
 }
 
-// An end is tested.
+// An end is tested: the server, or the client.
 type end interface {
-	say(s *step)                        // says a step to it, or makes it do something
-	hear(s *step, isLast bool) []string // returns what it says, as lines of a file
-	rest() []string                     // ends it, and returns what it has said beside
+	say(s *step)           // says a step to it, or has its application do something
+	hear(s *step) []string // returns what it says, or what its application gets, as lines of a page
+	rest() []string        // ends it, and returns what it has said or done that no step shows
+}
+
+// play plays a conversation in a bubble. It returns the lines of the page, with what the tested end says.
+func (c *conversation) play(t *testing.T) (lines []string) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &player{t: t, c: c, tested: "<", exchanges: map[string]*exchange{}, changed: make(chan struct{}, 1)}
+		if c.isOurClient() {
+			p.tested = ">"
+			lines = p.play(newClientEnd(p))
+		} else {
+			lines = p.play(newServerEnd(p))
+		}
+	})
+	return lines
+}
+
+// play goes through the steps: what is not heard is said.
+func (p *player) play(tested end) (lines []string) {
+	at := 0 // the first line that is not in lines
+	for _, s := range p.c.steps {
+		lines, at = append(lines, p.c.lines[at:s.from]...), s.to
+		if p.isHeard(s) {
+			lines = append(lines, p.compare(s, tested.hear(s))...)
+			continue
+		}
+		time.Sleep(s.pause)
+		tested.say(s)
+		synctest.Wait()
+		lines = append(lines, p.c.lines[s.from:s.to]...)
+	}
+	if rest := tested.rest(); len(rest) > 0 {
+		p.complain("and beside\n%s", strings.Join(rest, "\n"))
+		lines = append(lines, rest...)
+	}
+	return append(lines, p.c.lines[at:]...)
+}
+
+// isHeard reports whether a step is what the tested end says, or its application gets. That something
+// (breaks) is never its doing.
+func (p *player) isHeard(s *step) bool {
+	isOutcome := s.verb == "result" || s.verb == "error" || s.verb == "heard"
+	return isOutcome || s.verb == p.tested && s.text != "(breaks)\n"
+}
+
+// compare compares what was heard with the page, and returns it as the page shall have it. What a handshake
+// brings is in no page.
+func (p *player) compare(s *step, heard []string) []string {
+	inPage := p.c.lines[s.from:s.to]
+	got := strings.Join(heard, "\n")
+	want := strings.TrimSuffix(unescape(strings.Join(inPage, "\n")+"\n"), "\n")
+	if s.isHidden || got == want {
+		return inPage
+	}
+	p.complain("line %d: got\n%s\nwant\n%s", s.from+1, got, want)
+	return strings.Split(shortWords.Replace(got), "\n")
+}
+
+// complain fails the test. With -update it does nothing.
+func (p *player) complain(format string, args ...any) {
+	if !*update {
+		p.t.Errorf(format, args...)
+	}
+}
+
+// change changes what mu guards, and wakes await.
+func (p *player) change(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+	select {
+	case p.changed <- struct{}{}:
+	default: // it is told already
+	}
+}
+
+// await waits until something has happened. If that takes time, it returns a line that says so.
+func (p *player) await(hasHappened func() bool) (later []string) {
+	began, never := time.Now(), time.After(2*time.Hour)
+	for {
+		synctest.Wait()
+		p.mu.Lock()
+		isDone := hasHappened()
+		p.mu.Unlock()
+		took := time.Since(began)
+		switch {
+		case isDone && took > 0:
+			return []string{fmt.Sprintf("(%v later)", took)}
+		case isDone:
+			return nil
+		}
+		select {
+		case <-p.changed:
+		case <-never:
+			return []string{"(nothing)"}
+		}
+	}
 }
 
 // exchange is a pipe, or a request and its response.
 type exchange struct {
 	p        *player
-	said     []byte // by the tested end, and not heard yet
-	isOver   bool   // it says nothing more here
-	isStream bool
 	say      func(text string) // says something to the tested end
+	unheard  []byte            // what the tested end has said, and no step has heard yet
+	isOver   bool              // it says nothing more here
+	isStream bool              // the response is an event stream
 }
 
-// play goes through the steps, and returns the lines of the file with what the tested end says.
-func (p *player) play(e end) (lines []string) {
-	at := 0
-	for i, s := range p.steps {
-		lines, at = append(lines, p.lines[at:s.from]...), s.to
-		inFile, isOutcome := p.lines[s.from:s.to], s.verb == "result" || s.verb == "error" || s.verb == "heard"
-		if isOutcome || s.verb == p.tested && s.text != "(breaks)\n" {
-			isLast := !slices.ContainsFunc(p.steps[i+1:], func(o *step) bool { return o.letter == s.letter && o.text != "(ends)\n" })
-			got := strings.Join(e.hear(s, isLast), "\n")
-			want := strings.TrimSuffix(unescape(strings.Join(inFile, "\n")+"\n"), "\n")
-			if got != want && s.from < s.to {
-				p.complain("line %d: got\n%s\nwant\n%s", s.from+1, got, want)
-				inFile = strings.Split(strings.NewReplacer(student, "«modern»", icon, "«icon»").Replace(got), "\n")
-			}
-		} else {
-			time.Sleep(s.later)
-			e.say(s)
-			synctest.Wait()
+// Write is how the tested end says something. A comment that only sends the header is no news.
+func (x *exchange) Write(text []byte) (n int, err error) {
+	x.p.change(func() {
+		if x.isOver {
+			err = io.ErrClosedPipe
+			return
 		}
-		lines = append(lines, inFile...)
-	}
-	if rest := e.rest(); len(rest) > 0 {
-		p.complain("and beside\n%s", strings.Join(rest, "\n"))
-		lines = append(lines, rest...)
-	}
-	return append(lines, p.lines[at:]...)
+		n = len(text)
+		x.unheard = append(x.unheard, bytes.TrimPrefix(text, []byte(":\n\n"))...)
+	})
+	return n, err
 }
 
-// complain fails the test, or with -update nothing.
-func (p *player) complain(format string, args ...any) {
-	if !*update {
-		p.Errorf(format, args...)
-	}
+// end says that the tested end says nothing more.
+func (x *exchange) end() { x.p.change(func() { x.isOver = true }) }
+
+// hasLine reports whether there is a line that is not heard. The caller holds mu.
+func (x *exchange) hasLine() bool {
+	return bytes.Contains(x.unheard, []byte("\n")) || x.isOver && len(x.unheard) > 0
 }
 
-// inFile returns lines as they stand in a file.
-func (s *step) inFile(lines []string) (indented []string) {
+// take takes what is not heard yet, at most max lines.
+func (x *exchange) take(max int) (lines []string) {
+	x.p.mu.Lock()
+	defer x.p.mu.Unlock()
+	for len(lines) < max && x.hasLine() {
+		line, rest, _ := bytes.Cut(x.unheard, []byte("\n"))
+		lines, x.unheard = append(lines, x.p.named(string(line))), rest
+	}
+	return lines
+}
+
+// hear waits for as many lines as the step has. The last step gets all that was said until then, so that
+// nothing is missing in an update.
+func (x *exchange) hear(s *step) (lines []string) {
+	isEnd := s.text == "(ends)\n"
+	wanted := strings.Count(longForm(s.text), "\n")
+	most := wanted
+	if s.isLast || isEnd {
+		most = math.MaxInt
+	}
+	for count := 0; count < wanted || isEnd; {
+		later := x.p.await(func() bool { return x.isOver || x.hasLine() })
+		said := x.take(most - count)
+		count += len(said)
+		if longForm(s.text) != s.text {
+			said = shortForm(said)
+		}
+		lines = slices.Concat(lines, later, said)
+		if x.isOver || slices.Contains(later, "(nothing)") {
+			break
+		}
+	}
+	if isEnd && x.isOver {
+		lines = append(lines, "(ends)")
+	}
+	return s.inPage(lines)
+}
+
+// inPage returns lines as they stand in a page.
+func (s *step) inPage(lines []string) (indented []string) {
 	for _, line := range lines {
 		if !strings.HasSuffix(line, " later)") {
 			line = strings.TrimSuffix(s.letter+s.verb+" "+line, " ")
@@ -330,94 +513,9 @@ func (s *step) inFile(lines []string) (indented []string) {
 	return indented
 }
 
-// await waits until something has happened. If that takes time, it returns a line that says so.
-func (p *player) await(isDone func() bool) (later []string) {
-	began := time.Now()
-	for never := time.After(2 * time.Hour); ; {
-		synctest.Wait()
-		p.mu.Lock()
-		done := isDone()
-		p.mu.Unlock()
-		switch took := time.Since(began); {
-		case done && took > 0:
-			return []string{fmt.Sprintf("(%v later)", took)}
-		case done:
-			return nil
-		}
-		select {
-		case <-p.news:
-		case <-never:
-			return []string{"(nothing)"}
-		}
-	}
-}
-
-// note notes something that the tested end does.
-func (p *player) note(change func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	change()
-	select {
-	case p.news <- struct{}{}:
-	default:
-	}
-}
-
-// Write notes what the tested end says.
-func (x *exchange) Write(text []byte) (n int, err error) {
-	x.p.note(func() {
-		if n = len(text); x.isOver {
-			n, err = 0, io.ErrClosedPipe
-			return
-		}
-		x.said = append(x.said, bytes.TrimPrefix(text, []byte(":\n\n"))...) // a comment that only sends the header
-	})
-	return n, err
-}
-
-// end notes that the tested end says nothing more.
-func (x *exchange) end() { x.p.note(func() { x.isOver = true }) }
-
-// take returns what was said: at most max lines; negative: all.
-func (x *exchange) take(max int) (lines []string) {
-	x.p.mu.Lock()
-	defer x.p.mu.Unlock()
-	for ; max != 0 && (bytes.Contains(x.said, []byte("\n")) || x.isOver && len(x.said) > 0); max-- {
-		line, rest, _ := bytes.Cut(x.said, []byte("\n"))
-		lines, x.said = append(lines, x.p.named(string(line))), rest
-	}
-	return lines
-}
-
-// hear returns as many lines as stand in the file; if it is the last time, all that there are.
-func (x *exchange) hear(s *step, isLast bool) (lines []string) {
-	text, waitsForEnd := lengthen(s.text), s.text == "(ends)\n"
-	want := strings.Count(text, "\n")
-	for count := 0; count < want || waitsForEnd; {
-		later := x.p.await(func() bool { return x.isOver || bytes.Contains(x.said, []byte("\n")) })
-		most := want - count
-		if isLast || waitsForEnd {
-			most = -1
-		}
-		got := x.take(most)
-		count += len(got)
-		if text != s.text {
-			got = shorten(got)
-		}
-		lines = append(append(lines, later...), got...)
-		if x.isOver || slices.Equal(later, []string{"(nothing)"}) {
-			break
-		}
-	}
-	if waitsForEnd && x.isOver {
-		lines = append(lines, "(ends)")
-	}
-	return s.inFile(lines)
-}
-
 var sessionID = regexp.MustCompile(`\b[A-Z2-7]{26}\b`)
 
-// named replaces the ids of sessions by session-1, session-2 and so on.
+// named replaces the ids of sessions by session-1, session-2 and so on. The caller holds mu, or is alone.
 func (p *player) named(text string) string {
 	return sessionID.ReplaceAllStringFunc(text, func(id string) string {
 		if !slices.Contains(p.sessions, id) {
@@ -435,22 +533,27 @@ func (p *player) unnamed(text string) string {
 	return text
 }
 
-// ---- HTTP, as files have it ----
+// ==== HTTP, as a page has it ====
 
+// shortResponse matches "200 {…}" and "200 text/event-stream".
 var shortResponse = regexp.MustCompile(`^(\d{3}) (?:([{\[].*)|(text/event-stream))\n`)
 
-// lengthen writes out a response in short: a status and JSON, or a status and text/event-stream.
-func lengthen(text string) string {
-	m := shortResponse.FindStringSubmatch(text)
-	if m == nil {
+// longForm writes out a response in short. Another text stays as it is.
+func longForm(text string) string {
+	found := shortResponse.FindStringSubmatch(text)
+	if found == nil {
 		return text
 	}
-	text = m[1] + "\nContent-Type: " + cmp.Or(m[3], "application/json") + "\n\n" + text[len(m[0]):]
-	return text + strings.TrimPrefix(m[2]+"\n", "\n")
+	status, json, stream := found[1], found[2], found[3]
+	text = text[len(found[0]):]
+	if stream != "" {
+		return status + "\nContent-Type: text/event-stream\n\n" + text
+	}
+	return status + "\nContent-Type: application/json\n\n" + json + "\n" + text
 }
 
-// shorten is the reverse of lengthen.
-func shorten(lines []string) []string {
+// shortForm is the reverse.
+func shortForm(lines []string) []string {
 	switch {
 	case len(lines) > 2 && lines[1] == "Content-Type: text/event-stream" && lines[2] == "":
 		return slices.Concat([]string{lines[0] + " text/event-stream"}, lines[3:])
@@ -460,47 +563,58 @@ func shorten(lines []string) []string {
 	return lines
 }
 
-// readHead splits a request or a response. Of a request in short, the body is in the first line.
-func readHead(text string) (first string, header http.Header, body string) {
+// split splits a request or a response. A request in short has its body in the first line. A field without
+// a value has none in header, but its name is there.
+func split(text string) (first string, header http.Header, body string) {
 	head, body, isLong := strings.Cut(text, "\n\n")
 	first, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n"), "\n")
 	if parts := strings.SplitN(first, " ", 3); len(parts) == 3 && !isLong {
 		first, body = parts[0]+" "+parts[1], parts[2]
 	}
 	header = http.Header{}
-	for line := range strings.Lines(fields) {
-		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+	for field := range strings.Lines(fields) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(field, "\n"), ":")
 		name = http.CanonicalHeaderKey(name)
-		if header[name] = append(header[name], strings.TrimPrefix(value, " ")); value == "" {
-			header[name] = nil // there is no such field
+		if value == "" {
+			header[name] = nil
+		} else {
+			header[name] = append(header[name], strings.TrimPrefix(value, " "))
 		}
 	}
 	return first, header, body
 }
 
-// usual returns the fields that a case leaves out of a request, as each client sends them. A
-// lesson shows all.
+// messageIn returns the first message of a text, or one that is invalid.
+func messageIn(text string) *Message {
+	if found := Decode([]byte(text)).Messages; len(found) > 0 {
+		return found[0]
+	}
+	return &Message{Invalid: true}
+}
+
+// usual returns the fields that a case leaves out of a request, as each client sends them. A lesson
+// leaves out nothing.
 func (c *conversation) usual(s *step, request, body string) http.Header {
 	header := http.Header{}
-	m := Decode([]byte(body)).first()
-	version, _, _ := strings.Cut(c.agreed(), " ")
-	modern := textOf(member(member(m.Params, "_meta"), metaVersion))
-	isPost, isGet := strings.HasPrefix(request, "POST "), strings.HasPrefix(request, "GET ")
-	if c.name == "" && s.from < s.to {
+	if c.title == "" && !s.isHidden {
 		return header
 	}
-	if isPost {
-		header.Set("Content-Type", "application/json")
-	}
-	isOld := c.overSSE() && !strings.HasSuffix(request, " /mcp") && request != "POST /sse"
-	switch { // our Client takes both, everywhere
-	case isGet:
-		header.Set("Accept", "text/event-stream")
-	case isPost && (c.isOurClient() || !isOld):
-		header.Set("Accept", "application/json, text/event-stream")
-	}
+	method, path, _ := strings.Cut(request, " ")
+	isOld := strings.HasPrefix(path, "/sse?") // 2024-11-05 says nothing of Accept in a POST, but our Client sends it
 	switch {
-	case version != "" && !c.overSSE() && m.Method != "initialize" && m.Method != "server/discover":
+	case method == http.MethodPost && isOld && !c.isOurClient():
+		header.Set("Content-Type", "application/json")
+	case method == http.MethodPost:
+		header.Set("Content-Type", "application/json")
+		header.Set("Accept", "application/json, text/event-stream")
+	case method == http.MethodGet:
+		header.Set("Accept", "text/event-stream")
+	}
+	version, _, _ := strings.Cut(c.agreed(), " ")
+	m := messageIn(body)
+	modern := textOf(member(member(m.Params, "_meta"), metaVersion))
+	switch isOpening := m.Method == "initialize" || m.Method == "server/discover"; {
+	case version != "" && !c.overSSE() && !isOpening:
 		header.Set("Mcp-Session-Id", "session-1")
 		if revision(version).VersionHeader {
 			header.Set("Mcp-Protocol-Version", version)
@@ -515,77 +629,90 @@ func (c *conversation) usual(s *step, request, body string) http.Header {
 	return header
 }
 
-// first returns the first message, or one that is invalid.
-func (p Payload) first() *Message { return append(p.Messages, &Message{Invalid: true})[0] }
+// unshown are fields that a page need not show.
+var unshown = []string{"Cache-Control", "X-Accel-Buffering", "Content-Length", "Vary", "Access-Control-Expose-Headers",
+	"Referer"}
 
-// unshown are fields that a file need not show.
-var unshown = []string{"Cache-Control", "X-Accel-Buffering", "Content-Length", "Vary", "Access-Control-Expose-Headers", "Referer"}
-
-// shown returns the lines of a header: what is unusual, and what the file shows of this exchange.
-// "NAME:" says that there is no such field.
+// shown returns the lines of a header that belong into a page: what is unusual, and what the page shows
+// of this side of this exchange. "NAME:" says that there is no such field.
 func (c *conversation) shown(header, usual http.Header, letter, verb string) (lines []string) {
-	header = maps.Clone(header)
-	maps.DeleteFunc(header, func(_ string, values []string) bool { return len(values) == 0 }) // net/http does not write these
-	_, inFile, _ := readHead("")
-	if i := slices.IndexFunc(c.steps, func(s *step) bool { return s.letter == letter && s.verb == verb && !s.isDirection() }); i >= 0 {
-		_, inFile, _ = readHead(lengthen(c.steps[i].text))
+	_, inPage, _ := split("")
+	isHere := func(s *step) bool { return s.letter == letter && s.verb == verb && !s.isDirection() }
+	if i := slices.IndexFunc(c.steps, isHere); i >= 0 {
+		_, inPage, _ = split(longForm(c.steps[i].text))
 	}
-	names := maps.Clone(header)
-	maps.Copy(names, usual)
-	maps.Copy(names, inFile)
+	expected := maps.Clone(inPage)
+	maps.Copy(expected, usual)
+	names := maps.Clone(expected)
+	maps.Copy(names, header)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		_, isInFile := inFile[name]
+		_, isExpected := expected[name]
+		_, isInPage := inPage[name]
+		isUsual := slices.Contains(unshown, name) || slices.Equal(header[name], usual[name])
+		if len(header[name]) == 0 && isExpected {
+			lines = append(lines, name+":")
+		}
 		for _, value := range header[name] {
-			if isInFile || !slices.Contains(unshown, name) && !slices.Equal(header[name], usual[name]) {
+			if isInPage || !isUsual {
 				lines = append(lines, name+": "+value)
 			}
-		}
-		if len(header[name]) == 0 {
-			lines = append(lines, name+":")
 		}
 	}
 	return lines
 }
 
-// ---- The server is tested ----
+// ==== The server is tested ====
 
-// serverEnd is a server as the program makes it, on a pipe or over HTTP.
+// serverEnd is the server of the program, on a pipe or over HTTP.
 type serverEnd struct {
-	*player
+	*program
+	p *player
+}
+
+// program is what the command line makes: the demo, and its two handlers behind a mux.
+type program struct {
 	demo *demo
 	mcp  *StreamableHandler
 	sse  *SSEHandler
 	mux  http.Handler
+
+	maxBody int
 }
 
-// newServerEnd starts the server with the flags of the file.
-func newServerEnd(p *player) end {
-	e := &serverEnd{player: p, demo: newDemo()}
+// programWith returns what the program serves with these flags.
+func programWith(t *testing.T, args ...string) *program {
 	var o options
 	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
 	o.define(flags)
-	if err := flags.Parse(p.command); err != nil {
-		p.Fatal(err)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
 	}
-	e.demo.Versions, e.demo.StateKey = o.versions, []byte(o.stateKey)
-	e.mcp, e.sse, e.mux = o.handlers(e.demo, nil)
-	if p.overHTTP() {
+	g := &program{demo: newDemo(), maxBody: o.maxBody}
+	g.demo.Versions, g.demo.StateKey = o.versions, []byte(o.stateKey)
+	g.mcp, g.sse, g.mux = o.handlers(g.demo, nil)
+	return g
+}
+
+// newServerEnd starts the server with the flags of the page.
+func newServerEnd(p *player) end {
+	e := &serverEnd{programWith(p.t, p.c.flags...), p}
+	if p.c.overHTTP() {
 		return e
 	}
 	in, out := io.Pipe()
-	x := &exchange{p: p, say: writesTo(out)}
+	x := &exchange{p: p, say: writerTo(out)}
 	p.exchanges[""] = x
-	go func() {
-		if err := Serve(p.Context(), NewLineConn(in, x, o.maxBody, in.Close), e.demo, nil); err != nil {
-			p.Error(err)
+	go func() { // ends when the player closes the pipe
+		if err := Serve(p.t.Context(), NewLineConn(in, x, e.maxBody, in.Close), e.demo, nil); err != nil {
+			p.t.Error(err)
 		}
 		x.end()
 	}()
 	return e
 }
 
-// writesTo returns how a pipe is written, or closed.
-func writesTo(out *io.PipeWriter) func(string) {
+// writerTo returns what says something on a pipe, or closes it.
+func writerTo(out *io.PipeWriter) func(text string) {
 	return func(text string) {
 		if text == "(hangs up)\n" {
 			out.Close()
@@ -594,9 +721,10 @@ func writesTo(out *io.PipeWriter) func(string) {
 	}
 }
 
-// say says something as the client, or sets a handler, or stops the server.
+// say says something as the client, gives the server a method, or stops it.
 func (e *serverEnd) say(s *step) {
-	switch x := e.exchanges[s.letter]; {
+	x := e.p.exchanges[s.letter]
+	switch {
 	case s.verb == "handler":
 		e.setHandler(s.text)
 	case s.verb == "close":
@@ -604,56 +732,46 @@ func (e *serverEnd) say(s *step) {
 		go e.sse.Close()
 	case s.verb == ">" && x == nil:
 		e.begin(s)
-	case x != nil && s.verb != "handshake":
+	case s.verb != "handshake" && s.verb != "pause" && x != nil: // a line on a pipe; (hangs up), (breaks)
 		x.say(s.text)
 	}
 }
 
-// setHandler gives the server a method that returns a result or an error, or asks.
+// setHandler gives the server a method: "METHOD result JSON", "METHOD error JSON" or "METHOD asks JSON".
 func (e *serverEnd) setHandler(text string) {
 	words := strings.SplitN(strings.TrimSpace(text), " ", 3)
-	var result any = json.RawMessage(words[2])
+	method, verb, value := words[0], words[1], words[2]
+	var result any
 	var err error
-	switch fault := (&Error{}); {
-	case words[1] == "asks":
+	switch verb {
+	case "result":
+		result = json.RawMessage(value)
+	case "asks":
 		var need InputRequired
-		err = json.Unmarshal([]byte(words[2]), &need.Requests)
+		err = json.Unmarshal([]byte(value), &need.Requests)
 		result = need
-	case words[1] == "error" && json.Unmarshal([]byte(words[2]), fault) == nil:
-		err = fault
-	case words[1] == "error":
-		err = errors.New(words[2])
+	case "error":
+		var fault Error
+		if err = &fault; json.Unmarshal([]byte(value), &fault) != nil {
+			err = errors.New(value)
+		}
 	}
-	e.demo.Methods[words[0]] = func(context.Context, *Exchange) (any, error) { return result, err }
+	e.demo.Methods[method] = func(context.Context, *Exchange) (any, error) { return result, err }
 }
 
-// begin makes a request.
+// begin makes the request of a step. Its response comes into a new exchange.
 func (e *serverEnd) begin(s *step) {
-	first, header, body := readHead(e.unnamed(s.text))
-	method, path, _ := strings.Cut(first, " ")
-	body = strings.TrimSuffix(body, "\n")
-	ctx := context.WithValue(e.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
-	ctx, cancel := context.WithCancel(ctx)
-	r, err := http.NewRequestWithContext(ctx, method, "http://127.0.0.1:8080"+path, strings.NewReader(body))
-	if err != nil {
-		e.Fatal(err)
-	}
-	r.Header = e.usual(s, e.named(first), body)
-	maps.Copy(r.Header, header)
-	maps.DeleteFunc(r.Header, func(_ string, values []string) bool { return values == nil })
-	for _, values := range r.Header {
-		values[0] = e.unnamed(values[0])
-	}
-	r.Host = cmp.Or(r.Header.Get("Host"), r.Host)
-	x := &exchange{p: e.player}
-	x.say = func(text string) { // it hangs up, or the network breaks
+	ctx, cancel := context.WithCancel(e.p.t.Context())
+	x := &exchange{p: e.p}
+	x.say = func(direction string) { // (hangs up) or (breaks)
 		x.end()
-		if text == "(breaks)\n" {
-			x.said = nil
+		if direction == "(breaks)\n" {
+			x.unheard = nil // the network has lost it
 		}
 		cancel()
 	}
-	e.exchanges[s.letter] = x
+	e.p.exchanges[s.letter] = x
+	r := e.request(ctx, s)
 	go func() {
 		defer x.end()
 		response, err := direct{e.mux}.RoundTrip(r)
@@ -661,93 +779,111 @@ func (e *serverEnd) begin(s *step) {
 			return // the client has gone
 		}
 		x.isStream = isStream(response)
-		lines := append([]string{strconv.Itoa(response.StatusCode)}, e.shown(response.Header, nil, s.letter, "<")...)
+		lines := append([]string{strconv.Itoa(response.StatusCode)}, e.p.c.shown(response.Header, nil, s.letter, "<")...)
 		fmt.Fprintln(x, strings.Join(lines, "\n"))
 		body := bufio.NewReader(response.Body)
 		if _, err := body.Peek(1); err == nil {
-			fmt.Fprintln(x) // before a body
+			fmt.Fprintln(x) // the empty line before a body
 		}
 		_, _ = io.Copy(x, body) // until the server ends it, or the client goes
 	}()
 }
 
-// hear returns what the server says in an exchange.
-func (e *serverEnd) hear(s *step, isLast bool) []string {
-	if x := e.exchanges[s.letter]; x != nil {
-		return x.hear(s, isLast)
+// request returns the request that a step shows, with what the page leaves out.
+func (e *serverEnd) request(ctx context.Context, s *step) *http.Request {
+	first, header, body := split(e.p.unnamed(s.text))
+	method, path, _ := strings.Cut(first, " ")
+	body = strings.TrimSuffix(body, "\n")
+	// Guard wants to know at which address the request has arrived.
+	ctx = context.WithValue(ctx, http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
+	r, err := http.NewRequestWithContext(ctx, method, "http://127.0.0.1:8080"+path, strings.NewReader(body))
+	if err != nil {
+		e.p.t.Fatal(err)
 	}
-	return s.inFile([]string{"(nothing)"})
+	r.Header = e.p.c.usual(s, first, body)
+	maps.Copy(r.Header, header)
+	for name, values := range r.Header {
+		if len(values) == 0 {
+			delete(r.Header, name) // the page says that there is none
+		} else {
+			values[0] = e.p.unnamed(values[0])
+		}
+	}
+	r.Host = cmp.Or(r.Header.Get("Host"), r.Host)
+	return r
 }
 
-// rest stops the server, and returns what it has said that no step shows.
+// hear returns what the server says in an exchange.
+func (e *serverEnd) hear(s *step) []string {
+	if x := e.p.exchanges[s.letter]; x != nil {
+		return x.hear(s)
+	}
+	return s.inPage([]string{"(nothing)"})
+}
+
+// rest ends all exchanges, and the server.
 func (e *serverEnd) rest() (lines []string) {
 	synctest.Wait()
-	if x := e.exchanges[""]; x != nil {
+	if x := e.p.exchanges[""]; x != nil {
 		x.say("(hangs up)\n")
-		e.await(func() bool { return x.isOver })
+		e.p.await(func() bool { return x.isOver })
 	}
-	for _, letter := range slices.Sorted(maps.Keys(e.exchanges)) {
-		x, s := e.exchanges[letter], &step{letter: letter, verb: "<"}
-		lines = append(lines, s.inFile(shorten(x.take(-1)))...)
-		isShown := slices.ContainsFunc(e.steps, func(s *step) bool { return s.letter == letter && s.isDirection() })
-		if x.isOver && x.isStream && !isShown {
-			lines = append(lines, s.inFile([]string{"(ends)"})...)
+	for _, letter := range slices.Sorted(maps.Keys(e.p.exchanges)) {
+		x, s := e.p.exchanges[letter], &step{letter: letter, verb: "<"}
+		lines = append(lines, s.inPage(shortForm(x.take(math.MaxInt)))...)
+		isEndShown := slices.ContainsFunc(e.p.c.steps, func(s *step) bool { return s.letter == letter && s.isDirection() })
+		if x.isOver && x.isStream && !isEndShown {
+			lines = append(lines, s.inPage([]string{"(ends)"})...)
 		}
 		x.say("")
 	}
 	e.mcp.Close()
 	e.sse.Close()
-	time.Sleep(24 * time.Hour) // for timers
+	time.Sleep(24 * time.Hour) // for timers: a bubble ends when no goroutine is left
 	return lines
 }
 
-// ---- The Client is tested ----
+// ==== The client is tested ====
 
-// clientEnd is a Client and its application.
+// clientEnd is a Client with its application, and the network of the Client.
 type clientEnd struct {
-	*player
+	p       *player
 	ctx     context.Context // of all calls
-	stop    func()
+	cancel  context.CancelFunc
 	client  Client
-	url     string
-	calls   []*callOutcome        // that no step has shown
-	answers map[string][]*Message // of the user, by the id of the question
-	notes   []string              // notifications that no step has shown
-	waiting []*request            // that no step has shown
+	answers map[string][]*Message // of the user, by the id of the question; "modern": in the modern era
+	calls   []*appCall            // what the application waits for, or has got, and no step has shown
+	notes   []string              // the notifications that no step has shown
+	waiting []*request            // those that no step has shown
 }
 
-// callOutcome is what a call has returned, as a line of a file; "": nothing yet.
-type callOutcome struct {
-	line   string
-	cancel context.CancelCauseFunc
+// appCall is a call of the application.
+type appCall struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	outcome string // as a page has it; "": it runs
 }
 
-// newClientEnd makes a Client that connects to what the file plays.
+// newClientEnd makes a Client, and has it connect to what the page plays.
 func newClientEnd(p *player) end {
-	e := &clientEnd{player: p, answers: map[string][]*Message{}}
-	e.ctx, e.stop = context.WithCancel(context.Background())
+	e := &clientEnd{p: p, answers: map[string][]*Message{}}
+	e.ctx, e.cancel = context.WithCancel(p.t.Context())
 	e.client = Client{Info: Implementation{Name: "student", Version: "1.0"}, Handler: HandlerFunc(e.handle)}
-	for _, s := range p.steps {
+	for _, s := range p.c.steps {
 		if _, text, ok := strings.Cut(s.text, `{"jsonrpc"`); ok && s.verb == ">" {
-			e.study(Decode([]byte(`{"jsonrpc"` + text)).first())
+			e.learn(messageIn(`{"jsonrpc"` + text))
 		}
 	}
-	flags := flag.NewFlagSet("call", flag.ContinueOnError)
-	flags.Func("protocol", "", func(list string) error { e.client.Versions = strings.Split(list, ","); return nil })
-	flags.Func("capabilities", "", func(text string) error { return json.Unmarshal([]byte(text), &e.client.Capabilities) })
-	if err := flags.Parse(p.command[1:]); err != nil {
-		p.Fatal(err)
-	}
-	e.url = "http://127.0.0.1:8080" + cmp.Or(flags.Arg(0), map[bool]string{true: "/sse", false: "/mcp"}[p.overSSE()])
-	web := &http.Client{Transport: e}
-	dials := []Dialer{&HTTPDialer{URL: e.url, Client: web, MaxMessage: 4 << 20}, SSEDialer{URL: e.url, Client: web, MaxMessage: 4 << 20}}
-	switch {
-	case !p.overHTTP():
-		dials = []Dialer{DialerFunc(e.dial)}
-	case p.overSSE() && !p.says(`^POST /sse\b[^?]`):
-		dials = dials[1:]
-	}
-	e.run("", func(ctx context.Context) (json.RawMessage, error) { return nil, e.client.Connect(ctx, dials...) })
+	connecting := e.newCall()
+	dials := e.dialers(e.parse())
+	go func() {
+		if err := e.client.Connect(connecting.ctx, dials...); err != nil {
+			e.finish(connecting, nil, err)
+			return
+		}
+		isThis := func(c *appCall) bool { return c == connecting }
+		p.change(func() { e.calls = slices.DeleteFunc(e.calls, isThis) }) // no step shows it
+	}()
 	synctest.Wait()
 	if x := p.exchanges[""]; x != nil && e.probes() {
 		x.say(e.hello(x.take(1)[0]))
@@ -756,12 +892,13 @@ func newClientEnd(p *player) end {
 	return e
 }
 
-// study learns from a message which version is spoken, what is declared, and what a user answers.
-func (e *clientEnd) study(m *Message) {
+// learn learns from a message of the page which version the Client offers, what it declares, and what
+// its user answers.
+func (e *clientEnd) learn(m *Message) {
 	declared := member(member(m.Params, "_meta"), metaCapabilities)
 	if m.Method == "initialize" {
 		declared = member(m.Params, "capabilities")
-		if !e.says("server/discover") {
+		if !e.p.c.clientSays("server/discover") {
 			e.client.Versions = []string{textOf(member(m.Params, "protocolVersion"))}
 		}
 	}
@@ -774,23 +911,56 @@ func (e *clientEnd) study(m *Message) {
 	}
 }
 
-// handle notes a notification, and answers a question as the file does, or never.
+// parse reads the flags of the page, and returns the URL.
+func (e *clientEnd) parse() (url string) {
+	flags := flag.NewFlagSet("call", flag.ContinueOnError)
+	flags.Func("protocol", "", func(list string) error { e.client.Versions = strings.Split(list, ","); return nil })
+	flags.Func("capabilities", "", func(text string) error { return json.Unmarshal([]byte(text), &e.client.Capabilities) })
+	if err := flags.Parse(e.p.c.flags[1:]); err != nil {
+		e.p.t.Fatal(err)
+	}
+	path := "/mcp"
+	if e.p.c.overSSE() {
+		path = "/sse"
+	}
+	return "http://127.0.0.1:8080" + cmp.Or(flags.Arg(0), path)
+}
+
+// dialers returns the ways to the server that the page plays: a pipe, HTTP+SSE alone, or a URL behind which
+// there may be either transport.
+func (e *clientEnd) dialers(url string) []Dialer {
+	web := &http.Client{Transport: e}
+	old := SSEDialer{URL: url, Client: web, MaxMessage: 4 << 20}
+	switch {
+	case !e.p.c.overHTTP():
+		return []Dialer{DialerFunc(e.dial)}
+	case e.p.c.overSSE() && !e.p.c.clientSays(`^POST /sse\b[^?]`):
+		return []Dialer{old}
+	}
+	return []Dialer{&HTTPDialer{URL: url, Client: web, MaxMessage: 4 << 20}, old}
+}
+
+// ---- The application ----
+
+// handle is the Handler of the Client. It remembers a notification, and answers a question as the page does,
+// or never.
 func (e *clientEnd) handle(ctx context.Context, x *Exchange) (any, error) {
+	if x.Request.Kind() == KindNotification {
+		note := strings.TrimSpace(x.Request.Method + " " + string(x.Request.Params))
+		e.p.change(func() { e.notes = append(e.notes, note) })
+		return nil, nil
+	}
+	id := x.Request.ID.String()
+	if x.Revision().Modern {
+		id = "modern"
+	}
 	var answer *Message
-	e.note(func() {
-		id := x.Request.ID.String()
-		if x.Revision().Modern {
-			id = "modern"
-		}
-		if x.Request.Kind() == KindNotification {
-			e.notes = append(e.notes, strings.TrimSpace(x.Request.Method+" "+string(x.Request.Params)))
-		} else if answers := e.answers[id]; len(answers) > 0 {
+	e.p.change(func() {
+		if answers := e.answers[id]; len(answers) > 0 {
 			answer, e.answers[id] = answers[0], answers[1:]
 		}
 	})
 	switch {
-	case x.Request.Kind() == KindNotification:
-		return nil, nil
 	case answer == nil:
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -800,260 +970,305 @@ func (e *clientEnd) handle(ctx context.Context, x *Exchange) (any, error) {
 	return answer.Result, nil
 }
 
-// run runs a call of the application.
-func (e *clientEnd) run(word string, call func(ctx context.Context) (json.RawMessage, error)) {
-	ctx, cancel := context.WithCancelCause(e.ctx)
-	c := &callOutcome{cancel: cancel}
-	e.calls = append(e.calls, c)
-	go func() {
-		result, err := call(ctx)
-		e.note(func() {
-			c.line = strings.TrimSpace(word + " " + string(result))
-			if err != nil {
-				c.line = "error " + strings.ReplaceAll(err.Error(), "\n", " / ")
-			} else if word == "" { // no step shows that it has connected
-				e.calls = slices.DeleteFunc(e.calls, func(o *callOutcome) bool { return o == c })
-			}
-		})
-	}()
+// newCall adds a call of the application.
+func (e *clientEnd) newCall() *appCall {
+	c := &appCall{}
+	c.ctx, c.cancel = context.WithCancel(e.ctx)
+	e.p.change(func() { e.calls = append(e.calls, c) })
+	return c
+}
+
+// finish remembers the outcome of a call.
+func (e *clientEnd) finish(c *appCall, result json.RawMessage, err error) {
+	outcome := strings.TrimSpace("result " + string(result))
+	if err != nil {
+		outcome = "error " + strings.ReplaceAll(err.Error(), "\n", " / ")
+	}
+	e.p.change(func() { c.outcome = outcome })
 }
 
 // say says something as the server, or does something as the application.
 func (e *clientEnd) say(s *step) {
-	method, params, _ := strings.Cut(strings.TrimSpace(s.text), " ")
-	switch x := e.exchanges[s.letter]; {
-	case s.verb == "<" && x != nil:
-		x.say(s.text)
-	case s.verb == "<":
-		e.complain("nothing waits for %s< %s", s.letter, s.text)
-	case s.verb == "close":
-		e.run("result", func(context.Context) (json.RawMessage, error) { return nil, e.client.Close() })
-	case s.verb == "cancel":
-		if i := slices.IndexFunc(e.calls, func(c *callOutcome) bool { return c.line == "" }); i >= 0 {
-			e.calls[i].cancel(nil)
+	switch s.verb {
+	case "<":
+		if x := e.p.exchanges[s.letter]; x != nil {
+			x.say(s.text)
+		} else {
+			e.p.complain("nothing waits for %s< %s", s.letter, s.text)
 		}
-	case s.verb == "call" && method == "subscriptions/listen":
-		var filter ListenFilter
-		_ = json.Unmarshal([]byte(params), &filter)
-		e.run("result", func(ctx context.Context) (json.RawMessage, error) { return nil, e.client.Listen(ctx, filter) })
-	case s.verb == "call":
-		var given any
-		if params != "" {
-			given = json.RawMessage(params)
+	case "cancel": // the oldest call that runs
+		if i := slices.IndexFunc(e.calls, func(c *appCall) bool { return c.outcome == "" }); i >= 0 {
+			e.calls[i].cancel()
 		}
-		e.run("result", func(ctx context.Context) (result json.RawMessage, err error) {
-			err = e.client.Call(ctx, method, given, &result)
-			return result, err
-		})
+	case "call", "close":
+		c := e.newCall()
+		go func() {
+			result, err := e.perform(c.ctx, s)
+			e.finish(c, result, err)
+		}()
 	}
+}
+
+// perform does what a step of the application says.
+func (e *clientEnd) perform(ctx context.Context, s *step) (result json.RawMessage, err error) {
+	method, params, hasParams := strings.Cut(strings.TrimSpace(s.text), " ")
+	switch {
+	case s.verb == "close":
+		err = e.client.Close()
+	case method == "subscriptions/listen":
+		var filter ListenFilter
+		if err = json.Unmarshal([]byte(params), &filter); err == nil {
+			err = e.client.Listen(ctx, filter)
+		}
+	case hasParams:
+		err = e.client.Call(ctx, method, json.RawMessage(params), &result)
+	default:
+		err = e.client.Call(ctx, method, nil, &result)
+	}
+	return result, err
 }
 
 // hear returns what the Client says, or what its application gets.
-func (e *clientEnd) hear(s *step, isLast bool) []string {
-	x := e.exchanges[s.letter]
+func (e *clientEnd) hear(s *step) []string {
+	x := e.p.exchanges[s.letter]
 	switch {
 	case s.verb == "heard":
-		note := append(e.notes, "none")[0]
-		e.notes = e.notes[min(1, len(e.notes)):]
-		return []string{"    heard " + note}
+		return []string{"    heard " + e.nextNote()}
 	case s.verb != ">":
-		later := e.await(func() bool { return len(e.calls) == 0 || e.calls[0].line != "" })
-		c := append(e.calls, &callOutcome{})[0]
-		e.calls = e.calls[min(1, len(e.calls)):]
-		return append(s.inFile(later), "    "+cmp.Or(c.line, "(the call does not return)"))
-	case x != nil && s.letter == "":
-		return x.hear(s, isLast)
-	case x != nil && s.isDirection():
-		return s.inFile(append(e.await(func() bool { return x.isOver }), strings.TrimSpace(s.text)))
+		return e.nextOutcome()
+	case s.letter == "" && x != nil:
+		return x.hear(s)
+	case s.isDirection() && x != nil: // (hangs up)
+		later := e.p.await(func() bool { return x.isOver })
+		return s.inPage(append(later, strings.TrimSpace(s.text)))
 	}
-	i := -1
-	later := e.await(func() bool {
-		i = slices.IndexFunc(e.waiting, func(x *request) bool { return x.is(s) })
-		return i >= 0
-	})
-	if len(e.waiting) == 0 {
-		return s.inFile(later)
-	}
-	found := e.waiting[max(i, 0)]
-	e.waiting = slices.Delete(e.waiting, max(i, 0), max(i, 0)+1)
-	e.exchanges[s.letter] = found.exchange
-	return s.inFile(append(later, e.text(found, s)...))
+	return e.nextRequest(s)
 }
 
-// rest closes the client, and returns what it has done that no step shows.
+// nextNote returns the oldest notification that no step has shown.
+func (e *clientEnd) nextNote() string {
+	if len(e.notes) == 0 {
+		return "none"
+	}
+	note := e.notes[0]
+	e.notes = e.notes[1:]
+	return note
+}
+
+// nextOutcome returns that of the oldest call that no step has shown.
+func (e *clientEnd) nextOutcome() []string {
+	if len(e.calls) == 0 {
+		return []string{"    (nobody calls)"}
+	}
+	c := e.calls[0]
+	later := e.p.await(func() bool { return c.outcome != "" })
+	e.calls = slices.DeleteFunc(e.calls, func(other *appCall) bool { return other == c })
+	return append((&step{}).inPage(later), "    "+cmp.Or(c.outcome, "(the call does not return)"))
+}
+
+// rest closes the Client.
 func (e *clientEnd) rest() (lines []string) {
 	synctest.Wait()
 	for _, c := range e.calls {
-		if c.line != "" && c.line != "result" {
-			lines = append(lines, "    "+c.line)
+		if c.outcome != "" && c.outcome != "result" {
+			lines = append(lines, "    "+c.outcome)
 		}
 	}
 	go e.client.Close()
 	synctest.Wait()
 	for _, x := range e.waiting {
 		s := &step{letter: "?", verb: ">"}
-		lines = append(lines, s.inFile(e.text(x, s))...)
+		lines = append(lines, s.inPage(e.text(x, s))...)
 		x.answer("404\n")
 	}
-	e.stop()
-	if x := e.exchanges[""]; x != nil {
-		lines = append(lines, (&step{verb: ">"}).inFile(x.take(-1))...)
+	e.cancel()
+	if x := e.p.exchanges[""]; x != nil {
+		lines = append(lines, (&step{verb: ">"}).inPage(x.take(math.MaxInt))...)
 	}
-	for _, x := range e.exchanges {
+	for _, x := range e.p.exchanges {
 		x.end()
 		x.say("(hangs up)\n")
 	}
-	time.Sleep(3 * time.Hour) // for timers
+	time.Sleep(3 * time.Hour) // for timers: a bubble ends when no goroutine is left
 	return lines
 }
 
-// dial starts a server on stdio, which the file plays.
+// ---- Its network ----
+
+// dial starts a server on a pipe, which the page plays. It may be the second one, in place of the first.
 func (e *clientEnd) dial(context.Context) (Conn, error) {
-	x := e.exchanges[""]
+	x := e.p.exchanges[""]
 	if x == nil {
-		x = &exchange{p: e.player}
-		e.exchanges[""] = x
+		x = &exchange{p: e.p}
+		e.p.exchanges[""] = x
 	} else {
-		e.note(func() { x.said, x.isOver = append(x.said, "(starts again)\n"...), false })
+		e.p.change(func() { x.unheard, x.isOver = append(x.unheard, "(starts again)\n"...), false })
 	}
 	in, out := io.Pipe()
-	x.say = writesTo(out)
+	x.say = writerTo(out)
 	return NewLineConn(in, x, 4<<20, func() error { x.end(); return in.Close() }), nil
 }
 
-// probes reports whether the Client begins with a server/discover that the file leaves out.
-func (e *clientEnd) probes() bool { return !e.says(`"server/discover"|"method":"initialize"`) }
-
-// hello answers it.
-func (e *clientEnd) hello(question string) string {
-	result := map[string]any{"resultType": "complete", "supportedVersions": offered(e.client.Versions, isAny), "capabilities": map[string]any{}}
-	return string(NewResponse(Decode([]byte(question)).first().ID, result, nil).append(nil)) + "\n"
+// probes reports whether the Client begins with a server/discover that the page leaves out.
+func (e *clientEnd) probes() bool {
+	return !e.p.c.clientSays(`"server/discover"|"method":"initialize"`)
 }
 
-// request is one of the Client, and the body of the response.
+// hello answers it, as a server that speaks what the Client speaks.
+func (e *clientEnd) hello(question string) string {
+	result := map[string]any{"resultType": "complete", "supportedVersions": offered(e.client.Versions, isAny),
+		"capabilities": map[string]any{}}
+	return string(NewResponse(messageIn(question).ID, result, nil).append(nil)) + "\n"
+}
+
+// request is a request of the Client, and its response.
 type request struct {
 	*exchange
-	*http.Request
-	*body
-	sent            string
-	response        chan *http.Response // closed: the network has failed
-	isBegun, isDone bool
+	http     *http.Request
+	sent     string              // its body
+	response chan *http.Response // closed: the network has failed
+	body     *body               // of the response
+	isBegun  bool
+	goesOn   bool // the page says when the response is complete
+	isDone   bool
 }
 
-// RoundTrip is the network of the Client.
+// RoundTrip is the network of the Client: a request waits until the page answers it.
 func (e *clientEnd) RoundTrip(r *http.Request) (*http.Response, error) {
-	x := &request{Request: r, exchange: &exchange{p: e.player}, body: newBody(r.Context()), response: make(chan *http.Response, 1)}
+	x := &request{http: r, exchange: &exchange{p: e.p}, body: newBody(r.Context()), response: make(chan *http.Response, 1)}
 	x.say = x.answer
-	context.AfterFunc(x.open, x.end)
+	context.AfterFunc(x.body.open, x.end)
 	if r.Body != nil {
-		body, _ := io.ReadAll(r.Body) // it is in memory
-		x.sent = string(body)
+		sent, _ := io.ReadAll(r.Body) // it is in memory
+		x.sent = string(sent)
 	}
-	if text := e.beside(x); text != "" {
+	if text := e.answerBeside(x); text != "" {
 		x.answer(text)
 	} else {
-		e.note(func() { e.waiting = append(e.waiting, x) })
+		e.p.change(func() { e.waiting = append(e.waiting, x) })
 	}
 	select {
-	case response := <-x.response:
-		if response == nil {
+	case response, ok := <-x.response:
+		if !ok {
 			return nil, io.ErrUnexpectedEOF
 		}
 		return response, nil
-	case <-x.open.Done():
-		return nil, context.Cause(x.open)
+	case <-x.body.open.Done():
+		return nil, context.Cause(x.body.open)
 	}
 }
 
-// beside returns the answer to a request that the file leaves out, as it is the same each time.
-func (e *clientEnd) beside(x *request) string {
-	isShown := slices.ContainsFunc(e.steps, func(s *step) bool { return s.verb == ">" && x.is(s) })
-	m := Decode([]byte(x.sent)).first()
+// answerBeside returns the answer to a request that the page leaves out, as it is the same each time. "": the
+// page shows it.
+func (e *clientEnd) answerBeside(x *request) string {
+	isShown := slices.ContainsFunc(e.p.c.steps, func(s *step) bool { return s.verb == ">" && x.is(s) })
+	m := messageIn(x.sent)
 	switch {
-	case x.Method == http.MethodDelete && !isShown:
+	case x.http.Method == http.MethodDelete && !isShown:
 		return "204\n"
-	case x.Method == http.MethodGet && x.Header["Last-Event-Id"] == nil && !isShown:
+	case x.http.Method == http.MethodGet && x.http.Header["Last-Event-Id"] == nil && !isShown:
 		return "405\n"
 	case m.Method == "server/discover" && e.probes():
 		return "200 " + e.hello(x.sent)
-	case m.Kind() == KindResponse && m.Error != nil && !e.says(`,"error":`):
+	case m.Kind() == KindResponse && m.Error != nil && !e.p.c.clientSays(`,"error":`):
 		return "202\n" // to a question that was open when the Client was closed
 	}
 	return ""
 }
 
+// nextRequest waits for the request that a step shows, and begins its exchange. If it does not come,
+// another one that waits is taken in its place, so that an update shows it.
+func (e *clientEnd) nextRequest(s *step) []string {
+	isThis := func(x *request) bool { return x.is(s) }
+	later := e.p.await(func() bool { return slices.ContainsFunc(e.waiting, isThis) })
+	if len(e.waiting) == 0 {
+		return s.inPage(later)
+	}
+	i := max(0, slices.IndexFunc(e.waiting, isThis))
+	x := e.waiting[i]
+	e.waiting = slices.Delete(e.waiting, i, i+1)
+	e.p.exchanges[s.letter] = x.exchange
+	x.goesOn = slices.ContainsFunc(e.p.c.steps, func(o *step) bool { return o.letter == s.letter && o.text == "(goes on)\n" })
+	return s.inPage(append(later, e.text(x, s)...))
+}
+
 // is reports whether a request is the one that a step shows, whatever the details.
 func (x *request) is(s *step) bool {
-	first, header, body := readHead(s.text)
-	ours, theirs := Decode([]byte(x.sent)).first(), Decode([]byte(body)).first()
-	return strings.HasPrefix(first, x.Method+" ") && ours.Method == theirs.Method && ours.ID == theirs.ID &&
-		(x.Header["Last-Event-Id"] == nil) == (header["Last-Event-Id"] == nil)
+	first, header, body := split(s.text)
+	ours, theirs := messageIn(x.sent), messageIn(body)
+	isResuming, isShownResuming := x.http.Header["Last-Event-Id"] != nil, header["Last-Event-Id"] != nil
+	return strings.HasPrefix(first, x.http.Method+" ") && isResuming == isShownResuming &&
+		ours.Method == theirs.Method && ours.ID == theirs.ID
 }
 
-// text returns a request as it stands in a file.
+// text returns a request as it stands in a page.
 func (e *clientEnd) text(x *request, s *step) []string {
-	first := x.Method + " " + strings.TrimPrefix(x.URL.String(), "http://127.0.0.1:8080")
-	lines := append([]string{first}, e.shown(x.Header, e.usual(s, first, x.sent), s.letter, ">")...)
+	first := x.http.Method + " " + strings.TrimPrefix(x.http.URL.String(), "http://127.0.0.1:8080")
+	lines := append([]string{first}, e.p.c.shown(x.http.Header, e.p.c.usual(s, first, x.sent), s.letter, ">")...)
 	switch {
-	case x.sent != "" && len(lines) == 1:
+	case x.sent == "":
+		return lines
+	case len(lines) == 1:
 		return []string{first + " " + x.sent}
-	case x.sent != "":
-		return append(lines, "", x.sent)
 	}
-	return lines
+	return append(lines, "", x.sent)
 }
 
-// answer begins the response, or goes on with it. A stream goes on until it (ends) or (breaks),
-// all else only if it (goes on).
+// answer begins the response, goes on with it, or ends it. If it is no stream, and the page does not say
+// that it (goes on), it is complete at once.
 func (x *request) answer(text string) {
-	goesOn := true
 	switch {
-	case x.isDone:
-		return
-	case strings.HasPrefix(text, "("):
-		if goesOn = text == "(goes on)\n"; text == "(breaks)\n" {
-			x.err = io.ErrUnexpectedEOF
-		}
+	case x.isDone || text == "(goes on)\n":
+	case text == "(breaks)\n":
+		x.body.err = io.ErrUnexpectedEOF
+		x.done()
+	case strings.HasPrefix(text, "("): // (ends); (hangs up), when all is over
+		x.done()
 	case x.isBegun:
-		x.parts <- []byte(text)
+		x.body.parts <- []byte(text)
 	default:
-		first, header, body := readHead(lengthen(text))
-		status, _ := strconv.Atoi(first) // 0: the test fails
+		first, header, body := split(longForm(text))
+		status, _ := strconv.Atoi(first) // 0 if it is none, and the test fails
 		x.isBegun, x.isStream = true, header.Get("Content-Type") == "text/event-stream"
-		x.parts <- []byte(body)
-		x.response <- &http.Response{StatusCode: status, Header: header, Body: x.body, Request: x.Request}
-		goesOn = x.isStream || slices.ContainsFunc(x.p.steps, func(s *step) bool { return s.text == "(goes on)\n" && x.p.exchanges[s.letter] == x.exchange })
-	}
-	if !goesOn {
-		x.isDone = true
-		close(x.parts)
-		close(x.response)
+		x.body.parts <- []byte(body)
+		x.response <- &http.Response{StatusCode: status, Header: header, Body: x.body, Request: x.http}
+		if !x.isStream && !x.goesOn {
+			x.done()
+		}
 	}
 }
 
-// body is the body of a response, which comes in parts.
+// done ends the response.
+func (x *request) done() {
+	x.isDone = true
+	close(x.body.parts)
+	close(x.response)
+}
+
+// body is the body of a response. It comes in parts.
 type body struct {
-	parts  chan []byte // closed: it ends
-	unread []byte      // of a part
-	err    error       // how it ends
-	open   context.Context
+	parts  chan []byte     // closed: it ends
+	unread []byte          // of the last part
+	err    error           // how it ends
+	open   context.Context // until the client hangs up
 	hangUp context.CancelFunc
 }
 
 func newBody(ctx context.Context) *body {
-	b := &body{parts: make(chan []byte, 10000), err: io.EOF}
+	b := &body{parts: make(chan []byte, 10000), err: io.EOF} // who writes does not wait for who reads
 	b.open, b.hangUp = context.WithCancel(ctx)
 	return b
 }
 
 // Read reads what has come. When the client hangs up, it returns.
 func (b *body) Read(text []byte) (n int, err error) {
-	for isOpen := true; len(b.unread) == 0; {
+	for len(b.unread) == 0 {
 		select {
-		case b.unread, isOpen = <-b.parts:
+		case part, isOpen := <-b.parts:
 			if !isOpen {
 				return 0, b.err
 			}
+			b.unread = part
 		case <-b.open.Done():
 			return 0, context.Cause(b.open)
 		}
@@ -1785,7 +2000,7 @@ func TestRequestHeader(t *testing.T) {
 		body, _ := io.ReadAll(r.Body) // it is in memory
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		key, mayRepeat := r.Header["Idempotency-Key"]
-		method := Decode(body).first().Method
+		method := messageIn(string(body)).Method
 		if r.Header.Get("Authorization") != "Bearer secret" || len(key) > 0 || mayRepeat != (method != "tools/call") && method != "initialize" && method != "" {
 			t.Error(r.Method, method, r.Header)
 		}
@@ -2213,21 +2428,9 @@ func TestProgramOverHTTP(t *testing.T) {
 	}
 }
 
-// programWith returns what serves HTTP with these flags.
-func programWith(t *testing.T, args ...string) http.Handler {
-	var o options
-	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
-	o.define(flags)
-	if err := flags.Parse(args); err != nil {
-		t.Fatal(err)
-	}
-	_, _, mux := o.handlers(newDemo(), nil)
-	return mux
-}
-
 // The page has the lessons, and no script of others runs in it. Whoever has the token may watch, up to eight.
 func TestPage(t *testing.T) {
-	server := httptest.NewServer(programWith(t, "-watch", "-token", "s3cret"))
+	server := httptest.NewServer(programWith(t, "-watch", "-token", "s3cret").mux)
 	t.Cleanup(server.Close)
 	get := func(path, token string) *http.Response {
 		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
@@ -2269,7 +2472,7 @@ func TestPage(t *testing.T) {
 func TestBridge(t *testing.T) {
 	for _, path := range []string{"/mcp", "/sse"} {
 		var current atomic.Value
-		current.Store(programWith(t))
+		current.Store(programWith(t).mux)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { current.Load().(http.Handler).ServeHTTP(w, r) }))
 		client, side := Pipe()
 		o := &options{target: []string{server.URL + path}}
@@ -2281,7 +2484,7 @@ func TestBridge(t *testing.T) {
 				t.Error(path, result, err)
 			}
 			if path == "/mcp" {
-				current.Store(programWith(t))
+				current.Store(programWith(t).mux)
 			}
 		}
 		c.Close()
@@ -2338,7 +2541,7 @@ func FuzzDecode(f *testing.F) {
 				m = NewResponse(m.ID, nil, m.Error)
 			}
 			first := m.append(nil)
-			if again := Decode(first).first(); again.Kind() != m.Kind() || !bytes.Equal(again.append(nil), first) {
+			if again := messageIn(string(first)); again.Kind() != m.Kind() || !bytes.Equal(again.append(nil), first) {
 				t.Errorf("%s is not %s", again.append(nil), first)
 			}
 		}
