@@ -146,7 +146,7 @@ type step struct {
 // pauseLine and playedLine match the lines that are played.
 var (
 	pauseLine  = regexp.MustCompile(`^    \((\S+) later\)$`)
-	playedLine = regexp.MustCompile(`^    ([A-Z?]?)([<>]|handshake|handler|call|cancel|close|` +
+	playedLine = regexp.MustCompile(`^    ([A-Z?]?)([<>]|handshake|handler|tool|call|list|cancel|close|` +
 		`result|error|heard|\$ mcpwire)(?: (.*))?$`)
 )
 
@@ -727,6 +727,8 @@ func (e *serverEnd) say(s *step) {
 	switch {
 	case s.verb == "handler":
 		e.setHandler(s.text)
+	case s.verb == "tool":
+		e.addTool(s.text)
 	case s.verb == "close":
 		go e.mcp.Close()
 		go e.sse.Close()
@@ -757,6 +759,12 @@ func (e *serverEnd) setHandler(text string) {
 		}
 	}
 	e.demo.Methods[method] = func(context.Context, *Exchange) (any, error) { return result, err }
+}
+
+// addTool gives the server a tool with this schema, which only says that it has run.
+func (e *serverEnd) addTool(schema string) {
+	tool := Tool{Name: "tool", InputSchema: json.RawMessage(strings.TrimSpace(schema))}
+	AddTool(e.demo.Server, tool, func(context.Context, *Exchange, map[string]any) (any, error) { return "it has run", nil })
 }
 
 // begin makes the request of a step. Its response comes into a new exchange.
@@ -845,7 +853,7 @@ func (e *serverEnd) rest() (lines []string) {
 
 // ==== The client is tested ====
 
-// clientEnd is a Client with its application, and the network of the Client.
+// clientEnd is a Client with its application, and the server that the page plays.
 type clientEnd struct {
 	p       *player
 	ctx     context.Context // of all calls
@@ -929,7 +937,7 @@ func (e *clientEnd) parse() (url string) {
 // dialers returns the ways to the server that the page plays: a pipe, HTTP+SSE alone, or a URL behind which
 // there may be either transport.
 func (e *clientEnd) dialers(url string) []Dialer {
-	web := &http.Client{Transport: e}
+	web := &http.Client{Transport: direct{e}}
 	old := SSEDialer{URL: url, Client: web, MaxMessage: 4 << 20}
 	switch {
 	case !e.p.c.overHTTP():
@@ -1000,7 +1008,7 @@ func (e *clientEnd) say(s *step) {
 		if i := slices.IndexFunc(e.calls, func(c *appCall) bool { return c.outcome == "" }); i >= 0 {
 			e.calls[i].cancel()
 		}
-	case "call", "close":
+	case "call", "list", "close":
 		c := e.newCall()
 		go func() {
 			result, err := e.perform(c.ctx, s)
@@ -1015,6 +1023,11 @@ func (e *clientEnd) perform(ctx context.Context, s *step) (result json.RawMessag
 	switch {
 	case s.verb == "close":
 		err = e.client.Close()
+	case s.verb == "list":
+		var items []json.RawMessage
+		if items, err = List[json.RawMessage](ctx, &e.client, method, params); err == nil {
+			result, err = json.Marshal(items)
+		}
 	case method == "subscriptions/listen":
 		var filter ListenFilter
 		if err = json.Unmarshal([]byte(params), &filter); err == nil {
@@ -1079,7 +1092,7 @@ func (e *clientEnd) rest() (lines []string) {
 	for _, x := range e.waiting {
 		s := &step{letter: "?", verb: ">"}
 		lines = append(lines, s.inPage(e.text(x, s))...)
-		x.answer("404\n")
+		x.say("404\n")
 	}
 	e.cancel()
 	if x := e.p.exchanges[""]; x != nil {
@@ -1121,41 +1134,56 @@ func (e *clientEnd) hello(question string) string {
 	return string(NewResponse(messageIn(question).ID, result, nil).append(nil)) + "\n"
 }
 
-// request is a request of the Client, and its response.
+// request is a request of the Client.
 type request struct {
 	*exchange
-	http     *http.Request
-	sent     string              // its body
-	response chan *http.Response // closed: the network has failed
-	body     *body               // of the response
-	isBegun  bool
-	goesOn   bool // the page says when the response is complete
-	isDone   bool
+	http   *http.Request
+	sent   string      // its body
+	texts  chan string // what the page says in the response
+	goesOn bool        // the page says when the response is complete
 }
 
-// RoundTrip is the network of the Client: a request waits until the page answers it.
-func (e *clientEnd) RoundTrip(r *http.Request) (*http.Response, error) {
-	x := &request{http: r, exchange: &exchange{p: e.p}, body: newBody(r.Context()), response: make(chan *http.Response, 1)}
-	x.say = x.answer
-	context.AfterFunc(x.body.open, x.end)
-	if r.Body != nil {
-		sent, _ := io.ReadAll(r.Body) // it is in memory
-		x.sent = string(sent)
-	}
+// ServeHTTP is the server that the page plays.
+func (e *clientEnd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	sent, _ := io.ReadAll(r.Body) // it is in memory
+	x := &request{exchange: &exchange{p: e.p}, http: r, sent: string(sent), texts: make(chan string, 1000)}
+	x.say = func(text string) { x.texts <- text }
 	if text := e.answerBeside(x); text != "" {
-		x.answer(text)
+		x.say(text)
 	} else {
 		e.p.change(func() { e.waiting = append(e.waiting, x) })
 	}
-	select {
-	case response, ok := <-x.response:
-		if !ok {
-			return nil, io.ErrUnexpectedEOF
+	for hasBegun, goesOn := false, true; goesOn; hasBegun = true {
+		select {
+		case text := <-x.texts:
+			goesOn = x.respond(w, text, hasBegun)
+		case <-r.Context().Done(): // the Client hangs up
+			x.end()
+			return
 		}
-		return response, nil
-	case <-x.body.open.Done():
-		return nil, context.Cause(x.body.open)
 	}
+}
+
+// respond begins the response, goes on with it, or ends it. It is complete at once if it is no stream, and the page
+// does not say that it (goes on).
+func (x *request) respond(w http.ResponseWriter, text string, hasBegun bool) (goesOn bool) {
+	switch {
+	case text == "(goes on)\n":
+		return true
+	case text == "(breaks)\n":
+		panic(http.ErrAbortHandler)
+	case strings.HasPrefix(text, "("): // (ends); (hangs up), when all is over
+		return false
+	case hasBegun:
+		_, _ = io.WriteString(w, text) // the Client may have gone
+		return true
+	}
+	first, header, body := split(longForm(text))
+	status, _ := strconv.Atoi(first) // 0 if it is none, and the test fails
+	maps.Copy(w.Header(), header)
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body)
+	return x.goesOn || header.Get("Content-Type") == "text/event-stream"
 }
 
 // answerBeside returns the answer to a request that the page leaves out, as it is the same each time. "": the
@@ -1214,137 +1242,67 @@ func (e *clientEnd) text(x *request, s *step) []string {
 	return append(lines, "", x.sent)
 }
 
-// answer begins the response, goes on with it, or ends it. If it is no stream, and the page does not say
-// that it (goes on), it is complete at once.
-func (x *request) answer(text string) {
-	switch {
-	case x.isDone || text == "(goes on)\n":
-	case text == "(breaks)\n":
-		x.body.err = io.ErrUnexpectedEOF
-		x.done()
-	case strings.HasPrefix(text, "("): // (ends); (hangs up), when all is over
-		x.done()
-	case x.isBegun:
-		x.body.parts <- []byte(text)
-	default:
-		first, header, body := split(longForm(text))
-		status, _ := strconv.Atoi(first) // 0 if it is none, and the test fails
-		x.isBegun, x.isStream = true, header.Get("Content-Type") == "text/event-stream"
-		x.body.parts <- []byte(body)
-		x.response <- &http.Response{StatusCode: status, Header: header, Body: x.body, Request: x.http}
-		if !x.isStream && !x.goesOn {
-			x.done()
-		}
-	}
-}
+// ==== Ways to a server ====
 
-// done ends the response.
-func (x *request) done() {
-	x.isDone = true
-	close(x.body.parts)
-	close(x.response)
-}
-
-// body is the body of a response. It comes in parts.
-type body struct {
-	parts  chan []byte     // closed: it ends
-	unread []byte          // of the last part
-	err    error           // how it ends
-	open   context.Context // until the client hangs up
-	hangUp context.CancelFunc
-}
-
-func newBody(ctx context.Context) *body {
-	b := &body{parts: make(chan []byte, 10000), err: io.EOF} // who writes does not wait for who reads
-	b.open, b.hangUp = context.WithCancel(ctx)
-	return b
-}
-
-// Read reads what has come. When the client hangs up, it returns.
-func (b *body) Read(text []byte) (n int, err error) {
-	for len(b.unread) == 0 {
-		select {
-		case part, isOpen := <-b.parts:
-			if !isOpen {
-				return 0, b.err
-			}
-			b.unread = part
-		case <-b.open.Done():
-			return 0, context.Cause(b.open)
-		}
-	}
-	n = copy(text, b.unread)
-	b.unread = b.unread[n:]
-	return n, nil
-}
-
-// Close hangs up.
-func (b *body) Close() error {
-	b.hangUp()
-	return nil
-}
-
-// ==== What a conversation cannot show ====
-
-// TestMain lets this program be the child of a test: mcpwire, or one that does not end.
-func TestMain(m *testing.M) {
-	switch os.Getenv("MCPWIRE_CHILD") {
-	case "mcpwire":
-		main()
-	case "deaf":
-		signal.Ignore(syscall.SIGTERM)
-		select {}
-	default:
-		os.Exit(m.Run())
-	}
-}
-
-// childCommand returns a command that starts this program again.
-func childCommand(role string, args ...string) *exec.Cmd {
-	command := exec.Command(os.Args[0], args...)
-	command.Env = append(os.Environ(), "MCPWIRE_CHILD="+role)
-	return command
-}
-
-// ---- Ways to a server ----
-
-// overHTTP returns how a client reaches a handler over HTTP, without a network.
-func overHTTP(h http.Handler) *http.Client {
+// inMemory returns how a client reaches a handler over HTTP, without a network.
+func inMemory(h http.Handler) *http.Client {
 	return &http.Client{Transport: direct{h}, Timeout: 20 * time.Millisecond} // which is for whole responses, and ignored
 }
 
+// direct is a network with a handler at its end. There is no other in a bubble.
 type direct struct{ http.Handler }
 
 // RoundTrip has the handler serve a request, and returns its response when that begins.
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
-	x := &crossing{body: newBody(r.Context()), header: http.Header{}, begun: make(chan struct{})}
+	x := &crossing{header: http.Header{}, begun: make(chan struct{}), parts: make(chan []byte, 10000), end: io.EOF}
+	x.open, x.hangUp = context.WithCancel(r.Context())
 	if x.open.Err() != nil {
 		return nil, context.Cause(x.open)
 	}
 	in := r.Clone(x.open)
-	in.RequestURI, in.Body = r.URL.RequestURI(), cmp.Or(in.Body, io.ReadCloser(http.NoBody))
-	go func() {
-		defer close(x.parts)
-		d.ServeHTTP(x, in)
-		x.Flush()
-	}()
+	in.RequestURI = r.URL.RequestURI()
+	if in.Body == nil {
+		in.Body = http.NoBody
+	}
+	go x.serve(d.Handler, in)
 	select {
 	case <-x.begun:
-		return &http.Response{StatusCode: x.status, Header: x.header.Clone(), Body: x.body, Request: r}, nil
+		if x.status == 0 {
+			return nil, x.end
+		}
+		return &http.Response{StatusCode: x.status, Header: x.header.Clone(), Body: x, Request: r}, nil
 	case <-x.open.Done():
 		return nil, context.Cause(x.open)
 	}
 }
 
-// crossing is the ResponseWriter of a handler, and what its client reads. A write does not wait for
-// the client: a stream holds its lock meanwhile, and a bubble's time stands still while anybody
-// waits for a lock.
+// crossing is the ResponseWriter of a handler, and the body that its client reads. A write does not wait for the
+// client: a stream holds its lock meanwhile, and a bubble's time stands still while anybody waits for a lock.
 type crossing struct {
-	*body
 	header http.Header
-	status int
+	status int // 0: the network breaks before there is one
 	once   sync.Once
-	begun  chan struct{} // closed when the header is there
+	begun  chan struct{}   // closed when the header is there
+	parts  chan []byte     // of the body; closed: it ends
+	end    error           // how it ends
+	unread []byte          // of the last part
+	open   context.Context // until the client hangs up
+	hangUp context.CancelFunc
+}
+
+// serve runs a handler. That it panics means that the network breaks.
+func (x *crossing) serve(h http.Handler, r *http.Request) {
+	defer close(x.parts)
+	defer func() {
+		if fault := recover(); fault == http.ErrAbortHandler {
+			x.end = io.ErrUnexpectedEOF
+			x.WriteHeader(0)
+		} else if fault != nil {
+			panic(fault)
+		}
+	}()
+	h.ServeHTTP(x, r)
+	x.Flush()
 }
 
 func (x *crossing) Header() http.Header              { return x.header }
@@ -1361,6 +1319,30 @@ func (x *crossing) Write(text []byte) (int, error) {
 	return len(text), context.Cause(x.open)
 }
 
+// Read reads what has come. When the client hangs up, it returns.
+func (x *crossing) Read(text []byte) (n int, err error) {
+	for len(x.unread) == 0 {
+		select {
+		case part, isOpen := <-x.parts:
+			if !isOpen {
+				return 0, x.end
+			}
+			x.unread = part
+		case <-x.open.Done():
+			return 0, context.Cause(x.open)
+		}
+	}
+	n = copy(text, x.unread)
+	x.unread = x.unread[n:]
+	return n, nil
+}
+
+// Close hangs up.
+func (x *crossing) Close() error {
+	x.hangUp()
+	return nil
+}
+
 // piped returns how a client reaches a handler on a pipe.
 func piped(t *testing.T, h Handler, log *slog.Logger) Dialer {
 	return DialerFunc(func(context.Context) (Conn, error) {
@@ -1370,7 +1352,7 @@ func piped(t *testing.T, h Handler, log *slog.Logger) Dialer {
 	})
 }
 
-// connected returns a Client that has reached a server, and is closed at the end of the test.
+// connected returns a Client that has reached a server, and is closed at the end of the test. Its user is Ada.
 func connected(t *testing.T, dial Dialer, versions ...string) *Client {
 	c := &Client{Info: Implementation{Name: "test", Version: "1"}, Versions: versions}
 	c.Handlers = map[string]HandlerFunc{"elicitation/create": func(context.Context, *Exchange) (any, error) {
@@ -1383,59 +1365,49 @@ func connected(t *testing.T, dial Dialer, versions ...string) *Client {
 	return c
 }
 
-// each runs a test for each way to talk to the demo, which may have further methods, in a bubble.
-// Nothing is kept after it.
-func each(t *testing.T, methods map[string]HandlerFunc, test func(t *testing.T, c *Client, d *demo)) {
-	for _, way := range []string{"pipe 2026-07-28", "pipe 2025-11-25", "/mcp 2026-07-28", "/mcp 2025-11-25", "/sse 2025-06-18"} {
-		t.Run(way, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := newDemo()
-				maps.Copy(d.Methods, methods)
-				mcp, sse := serving(t, d, 1<<20), &SSEHandler{Handler: d}
-				t.Cleanup(sse.Close)
-				mux := http.NewServeMux()
-				mux.Handle("/mcp", mcp)
-				mux.Handle("/sse", sse)
-				how, version, _ := strings.Cut(way, " ")
-				dial := piped(t, d, nil)
-				switch how {
-				case "/mcp":
-					dial = &HTTPDialer{URL: "http://localhost/mcp", Client: overHTTP(mux)}
-				case "/sse":
-					dial = SSEDialer{URL: "http://localhost/sse", Client: overHTTP(mux)}
-				}
-				c := connected(t, dial, version)
-				test(t, c, d)
-				c.Close()
-				if err := c.Call(t.Context(), "ping", nil, nil); !errors.Is(err, ErrClosed) {
-					t.Error(err)
-				}
-				mcp.Sessions.Close()
-				if synctest.Wait(); mcp.Sessions.kept.Load() != 0 {
-					t.Error(mcp.Sessions.kept.Load(), "bytes of sessions that have ended")
-				}
-			})
-		})
+// eachWay runs a test in a bubble for each way to talk to the demo. Nothing is kept after it.
+func eachWay(t *testing.T, test func(t *testing.T, c *Client, d *demo)) {
+	for _, way := range []struct{ transport, version string }{
+		{"pipe", "2026-07-28"}, {"pipe", "2025-11-25"}, {"HTTP", "2026-07-28"}, {"HTTP", "2025-11-25"},
+		{"HTTP without Flush", "2025-11-25"}, {"HTTP+SSE", "2025-06-18"},
+	} {
+		bubble := func(t *testing.T) {
+			d := newDemo()
+			mcp, sse := serving(t, d, 1<<20), &SSEHandler{Handler: d}
+			t.Cleanup(sse.Close)
+			dial := piped(t, d, nil)
+			switch way.transport {
+			case "HTTP":
+				dial = &HTTPDialer{URL: "http://localhost/", Client: inMemory(mcp)}
+			case "HTTP without Flush": // as some middleware has it
+				hiding := func(w http.ResponseWriter, r *http.Request) { mcp.ServeHTTP(struct{ http.ResponseWriter }{w}, r) }
+				dial = &HTTPDialer{URL: "http://localhost/", Client: inMemory(http.HandlerFunc(hiding))}
+			case "HTTP+SSE":
+				dial = SSEDialer{URL: "http://localhost/", Client: inMemory(sse)}
+			}
+			c := connected(t, dial, way.version)
+			test(t, c, d)
+			c.Close()
+			if err := c.Call(t.Context(), "ping", nil, nil); !errors.Is(err, ErrClosed) {
+				t.Error(err)
+			}
+			mcp.Sessions.Close()
+			if synctest.Wait(); mcp.Sessions.kept.Load() != 0 {
+				t.Error(mcp.Sessions.kept.Load(), "bytes of sessions that have ended")
+			}
+		}
+		t.Run(way.transport+" "+way.version, func(t *testing.T) { synctest.Test(t, bubble) })
 	}
 }
 
-// serving returns a handler with sessions, whose streams keep so many bytes each. It is closed at the
-// end of the test.
+// serving returns a handler with sessions, whose streams keep so many bytes each. It is closed at the end of the test.
 func serving(t *testing.T, handler Handler, keep int) *StreamableHandler {
 	h := &StreamableHandler{Handler: handler, Sessions: &Sessions{Keep: keep}}
 	t.Cleanup(h.Close)
 	return h
 }
 
-// post makes a request of a handler, and waits for the end of the response. A field of the header
-// is "NAME: VALUE". Without a body, the method is GET.
-func post(h http.Handler, body string, fields ...string) *httptest.ResponseRecorder {
-	w, method := httptest.NewRecorder(), map[bool]string{true: http.MethodGet, false: http.MethodPost}[body == ""]
-	h.ServeHTTP(w, httpRequest(context.Background(), method, body, fields...))
-	return w
-}
-
-// httpRequest returns a request for a handler.
+// httpRequest returns a request for a handler. A field of the header is "NAME: VALUE".
 func httpRequest(ctx context.Context, method, body string, fields ...string) *http.Request {
 	r := httptest.NewRequestWithContext(ctx, method, "/", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
@@ -1446,55 +1418,56 @@ func httpRequest(ctx context.Context, method, body string, fields ...string) *ht
 	return r
 }
 
+// post makes a POST to a handler, and waits for the end of the response.
+func post(h http.Handler, body string, fields ...string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httpRequest(context.Background(), http.MethodPost, body, fields...))
+	return w
+}
+
+// resume continues the first stream of a session from its beginning, and waits for its end.
+func resume(h http.Handler, session string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httpRequest(context.Background(), http.MethodGet, "", session, "Last-Event-Id: 1/0"))
+	return w
+}
+
 // open opens a session, and returns the field of the header that names it.
 func open(h http.Handler, fields ...string) string {
-	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`
-	return "Mcp-Session-Id: " + post(h, hello, fields...).Header().Get("Mcp-Session-Id")
+	const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`
+	return "Mcp-Session-Id: " + post(h, initialize, fields...).Header().Get("Mcp-Session-Id")
+}
+
+// countInSession is a call in a session that reports each step.
+func countInSession(id, n, delayMs int) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"count",`+
+		`"arguments":{"n":%d,"delayMs":%d},"_meta":{"progressToken":1}}}`, id, n, delayMs)
 }
 
 // modern returns a call of a tool in 2026-07-28, and the header that repeats it.
 func modern(tool, arguments string) (body string, fields []string) {
-	return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":` + arguments + `,` + student + `}}`,
-		[]string{"Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: " + tool}
+	body = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":` + arguments + `,` + student + `}}`
+	return body, []string{"Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: " + tool}
 }
 
-// counting is a call in a session that reports each step.
-func counting(id, n, delayMs int) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"count","arguments":{"n":%d,"delayMs":%d},"_meta":{"progressToken":1}}}`, id, n, delayMs)
-}
-
-// count is such a call for a Client.
+// count is a call of count by a Client.
 func count(n, delayMs int) CallToolParams {
 	return CallToolParams{Name: "count", Arguments: map[string]int{"n": n, "delayMs": delayMs}}
 }
 
-// ---- Calls ----
+// ==== Calls ====
 
-// What a tool returns is what its caller gets: bytes as Base64, and an object as text, too.
-func TestContents(t *testing.T) {
-	all := []Content{TextContent(""), {Type: "image", Data: []byte{1, 2, 3}, MimeType: "image/png"}, {Type: "resource_link", URI: "a:b", Name: "b"},
-		{Type: "resource", Resource: &ResourceContents{URI: "a:c", MimeType: "x/y", Blob: []byte{0}}}}
-	const wire = `[{"type":"text","text":""},{"type":"image","data":"AQID","mimeType":"image/png"},{"type":"resource_link","uri":"a:b","name":"b"},` +
-		`{"type":"resource","resource":{"uri":"a:c","mimeType":"x/y","blob":"AA=="}}]`
-	if text, err := encode(all); err != nil || string(text) != wire {
-		t.Errorf("%s, %v", text, err)
-	}
-	each(t, nil, func(t *testing.T, c *Client, d *demo) {
-		AddTool(d.Server, Tool{Name: "contents"}, func(context.Context, *Exchange, struct{}) (any, error) { return ToolResult{Content: all}, nil })
-		AddTool(d.Server, Tool{Name: "object"}, func(context.Context, *Exchange, struct{}) (any, error) { return map[string]int{"n": 1}, nil })
-		if result, err := c.CallTool(t.Context(), "contents", nil); err != nil || !reflect.DeepEqual(result.Content, all) {
-			t.Error(result, err)
-		}
-		if result, err := c.CallTool(t.Context(), "object", nil); err != nil || result.Text() != `{"n":1}` || string(result.StructuredContent) != `{"n":1}` {
-			t.Error(result, err)
-		}
-	})
-}
-
-// Many calls at once, with reports and questions: each gets what is its own, and nothing more after
-// its answer, whatever its handler has left behind.
+// Many calls at once, with reports, questions and cancellations: each gets what is its own, and nothing more after its
+// answer, whatever its handler has left behind. A handler whose call is cancelled ends, however early that is.
 func TestCallsAtOnce(t *testing.T) {
-	each(t, nil, func(t *testing.T, c *Client, d *demo) {
+	eachWay(t, func(t *testing.T, c *Client, d *demo) {
+		var waiting atomic.Int64
+		AddTool(d.Server, Tool{Name: "wait"}, func(ctx context.Context, _ *Exchange, _ struct{}) (any, error) {
+			waiting.Add(1)
+			defer waiting.Add(-1)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
 		AddTool(d.Server, Tool{Name: "late"}, func(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
 			time.AfterFunc(time.Second, func() { _ = x.Progress(context.WithoutCancel(ctx), 1, 1, "") })
 			return "done", nil
@@ -1503,52 +1476,36 @@ func TestCallsAtOnce(t *testing.T) {
 		for i := range 20 {
 			calls.Go(func() {
 				var result ToolResult
-				var seen atomic.Int64
-				err := c.CallWithProgress(t.Context(), "tools/call", count(i, 3), &result, func(ProgressParams) { seen.Add(1) })
-				if err != nil || result.Text() != fmt.Sprint("counted to ", i) || seen.Load() != int64(i) {
-					t.Errorf("%d: %v, %v, %d reports", i, result, err, seen.Load())
+				seen := 0
+				report := func(ProgressParams) { seen++ }
+				err := c.CallWithProgress(t.Context(), "tools/call", count(i, 3), &result, report)
+				if err != nil || result.Text() != fmt.Sprint("counted to ", i) || seen != i {
+					t.Errorf("%d: %v, %v, %d reports", i, result, err, seen)
 				}
+			})
+			calls.Go(func() {
 				if result, err := c.CallTool(t.Context(), "ask", nil); err != nil || result.Text() != "Hello, Ada" {
 					t.Error(result, err)
 				}
 			})
-		}
-		calls.Wait()
-		c.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { t.Error(x.Request); return nil, nil })
-		if err := c.CallWithProgress(t.Context(), "tools/call", CallToolParams{Name: "late"}, nil, func(ProgressParams) {}); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(2 * time.Second)
-	})
-}
-
-// A call that is cancelled ends at both ends, however early, and the next one works.
-func TestCancel(t *testing.T) {
-	each(t, nil, func(t *testing.T, c *Client, d *demo) {
-		var running atomic.Int64
-		AddTool(d.Server, Tool{Name: "wait"}, func(ctx context.Context, _ *Exchange, _ struct{}) (any, error) {
-			running.Add(1)
-			defer running.Add(-1)
-			<-ctx.Done()
-			return nil, ctx.Err()
-		})
-		var calls sync.WaitGroup
-		for i := range 50 {
 			calls.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Millisecond)
 				defer cancel()
-				if err := c.Call(ctx, "tools/call", CallToolParams{Name: "wait"}, nil); !errors.Is(err, context.DeadlineExceeded) {
+				if _, err := c.CallTool(ctx, "wait", nil); !errors.Is(err, context.DeadlineExceeded) {
 					t.Error(err)
 				}
 			})
 		}
 		calls.Wait()
-		if synctest.Wait(); running.Load() != 0 {
-			t.Error(running.Load(), "handlers run on")
+		if synctest.Wait(); waiting.Load() != 0 {
+			t.Error(waiting.Load(), "handlers wait on")
 		}
-		if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
+		c.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { t.Error(x.Request); return nil, nil })
+		late := CallToolParams{Name: "late"}
+		if err := c.CallWithProgress(t.Context(), "tools/call", late, nil, func(ProgressParams) {}); err != nil {
 			t.Error(err)
 		}
+		time.Sleep(2 * time.Second)
 	})
 }
 
@@ -1561,11 +1518,12 @@ func TestInternalErrors(t *testing.T) {
 		"damaged":     func(context.Context, *Exchange) (any, error) { return nil, damaged },
 		"unencodable": func(context.Context, *Exchange) (any, error) { return map[string]any{"f": func() {}}, nil },
 	}
-	each(t, methods, func(t *testing.T, c *Client, d *demo) {
+	eachWay(t, func(t *testing.T, c *Client, d *demo) {
+		maps.Copy(d.Methods, methods)
 		for method := range methods {
-			err := c.Call(t.Context(), method, nil, nil)
-			if fault, ok := errors.AsType[*Error](err); !ok || fault.Code != CodeInternalError || fault.Message != "Internal error" || fault.Data != nil {
-				t.Error(method, err)
+			fault, ok := errors.AsType[*Error](c.Call(t.Context(), method, nil, nil))
+			if !ok || fault.Code != CodeInternalError || fault.Message != "Internal error" || fault.Data != nil {
+				t.Error(method, fault)
 			}
 		}
 		var log bytes.Buffer
@@ -1577,60 +1535,51 @@ func TestInternalErrors(t *testing.T) {
 	})
 }
 
-// A notification of ours arrives, and a subscription hears what it has asked for, until its context
-// ends.
+// A subscription hears what it has asked for, and nothing else, whatever a server publishes.
 func TestListen(t *testing.T) {
-	var told atomic.Int64
-	tell := func(context.Context, *Exchange) (any, error) { told.Add(1); return nil, nil }
-	each(t, map[string]HandlerFunc{"notifications/mine": tell}, func(t *testing.T, c *Client, d *demo) {
-		err := c.Notify(t.Context(), "notifications/mine", nil)
-		if synctest.Wait(); err != nil || told.Swap(0) != 1 {
-			t.Error(err)
-		}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDemo()
+		c := connected(t, piped(t, d, nil), "2025-11-25")
 		var heard []string
 		c.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
 			heard = append(heard, x.Request.Method)
 			return nil, nil
 		})
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
 		time.AfterFunc(time.Second, func() {
 			for _, method := range []string{"notifications/message", "notifications/progress", "notifications/resources/updated"} {
 				d.Publish(method, ResourceParams{"note:///a"})
 			}
-			synctest.Wait()
-			cancel()
 		})
-		if err := c.Listen(ctx, ListenFilter{ResourceSubscriptions: []string{"note:///a"}}); !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
-		heard = slices.DeleteFunc(heard, func(method string) bool { return method == "notifications/subscriptions/acknowledged" })
+		_ = c.Listen(ctx, ListenFilter{ResourceSubscriptions: []string{"note:///a"}}) // it ends with its context
 		if !slices.Equal(heard, []string{"notifications/resources/updated"}) {
 			t.Error(heard)
 		}
 	})
 }
 
-// Before it is connected, or with a Conn by hand, nothing hangs or panics.
+// Before Connect, after the context of Open, and without a Close of one's own, nothing hangs or panics.
 func TestUnconnected(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	if err := new(Client).Call(ctx, "ping", nil, nil); err == nil || ctx.Err() != nil {
-		t.Error("a call before Connect: ", err)
-	}
-	if err := NewLineConn(strings.NewReader(""), io.Discard, 0, nil).Close(); err != nil {
-		t.Error(err)
-	}
-	ours, _ := Pipe()
-	opened, end := context.WithCancel(t.Context())
-	p := Open(opened, ours, HandlerFunc(func(context.Context, *Exchange) (any, error) { return nil, nil }), nil)
-	end()
-	if err := p.Call(ctx, "x", nil, nil); err == nil || ctx.Err() != nil {
-		t.Error("a call after the context of Open: ", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		if err := new(Client).Call(t.Context(), "ping", nil, nil); err == nil {
+			t.Error("a call before Connect")
+		}
+		if err := NewLineConn(strings.NewReader(""), io.Discard, 0, nil).Close(); err != nil {
+			t.Error(err)
+		}
+		ours, _ := Pipe()
+		ctx, cancel := context.WithCancel(t.Context())
+		p := Open(ctx, ours, HandlerFunc(func(context.Context, *Exchange) (any, error) { return nil, nil }), nil)
+		cancel()
+		if err := p.Call(t.Context(), "x", nil, nil); err == nil {
+			t.Error("a call after the context of Open")
+		}
+	})
 }
 
-// A Handler that is no Server can ask nobody without a session: it gets an error, and the next
-// request is served. A notification whose handler takes long is answered 202 when it is done.
+// A Handler that is no Server can ask nobody without a session: it gets an error, and the next request is served. A
+// notification whose handler takes long is answered 202 when it is done.
 func TestCustomHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &StreamableHandler{Handler: HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
@@ -1649,72 +1598,40 @@ func TestCustomHandler(t *testing.T) {
 	})
 }
 
-// One call that is refused, as a proxy may do it, ends no other.
-func TestOneIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &StreamableHandler{Handler: newDemo()}
-		c := connected(t, &HTTPDialer{URL: "http://here/", Client: overHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Mcp-Name") == "echo" {
-				http.NotFound(w, r)
-				return
-			}
-			h.ServeHTTP(w, r)
-		}))}, "2026-07-28")
-		var other sync.WaitGroup
-		other.Go(func() {
-			if err := c.Call(t.Context(), "tools/call", count(2, 2000), nil); err != nil {
-				t.Error(err)
-			}
-		})
-		time.Sleep(time.Second)
-		if _, err := c.CallTool(t.Context(), "echo", map[string]string{"text": "x"}); err == nil {
-			t.Error("no error")
-		}
-		other.Wait()
-	})
+// ==== Streams ====
+
+// cutter is a network that breaks the first event stream of a POST after so many bytes.
+type cutter struct {
+	http.RoundTripper
+	after int64
+	isCut bool
 }
 
-// ---- Streams ----
-
-// Behind middleware that hides Flush, a slow call gets its answer all the same.
-func TestWithoutFlush(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &StreamableHandler{Handler: newDemo()}
-		c := connected(t, &HTTPDialer{URL: "http://here/", Client: overHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			h.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
-		}))}, "2026-07-28")
-		if err := c.Call(t.Context(), "tools/call", count(3, 1000), nil); err != nil {
-			t.Error(err)
+func (c *cutter) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := c.RoundTripper.RoundTrip(r)
+	if err == nil && r.Method == http.MethodPost && isStream(response) && !c.isCut {
+		c.isCut = true
+		type reader struct {
+			io.Reader
+			io.Closer
 		}
-	})
+		broken := io.MultiReader(io.LimitReader(response.Body, c.after), iotest.ErrReader(io.ErrUnexpectedEOF))
+		response.Body = reader{broken, response.Body}
+	}
+	return response, err
 }
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // A stream is cut after each of its bytes: the client misses nothing, and hears nothing twice.
 func TestCutAtEachByte(t *testing.T) {
 	for after := int64(15); after < 460; after++ { // before the first id, nothing can be continued
 		synctest.Test(t, func(t *testing.T) {
-			web, isCut := overHTTP(serving(t, newDemo(), 1<<20)), false
-			network := web.Transport
-			web.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
-				response, err := network.RoundTrip(r)
-				if err == nil && r.Method == http.MethodPost && isStream(response) && !isCut {
-					isCut = true
-					broken := io.MultiReader(io.LimitReader(response.Body, after), iotest.ErrReader(io.ErrUnexpectedEOF))
-					response.Body = struct {
-						io.Reader
-						io.Closer
-					}{broken, response.Body}
-				}
-				return response, err
-			})
+			web := inMemory(serving(t, newDemo(), 1<<20))
+			web.Transport = &cutter{RoundTripper: web.Transport, after: after}
 			c := connected(t, &HTTPDialer{URL: "http://localhost/", Client: web}, "2025-11-25")
 			var result ToolResult
 			var seen []float64
-			err := c.CallWithProgress(t.Context(), "tools/call", count(3, 5), &result, func(p ProgressParams) { seen = append(seen, p.Progress) })
+			report := func(p ProgressParams) { seen = append(seen, p.Progress) }
+			err := c.CallWithProgress(t.Context(), "tools/call", count(3, 5), &result, report)
 			if err != nil || result.Text() != "counted to 3" || !slices.Equal(seen, []float64{1, 2, 3}) {
 				t.Fatal(after, result, err, seen)
 			}
@@ -1734,9 +1651,9 @@ type recorder struct {
 func (w *recorder) Flush() {}
 func (w *recorder) SetWriteDeadline(t time.Time) error {
 	w.deadline.Store(&t)
-	if left := time.Until(t); left > 0 {
-		w.longest = max(w.longest, left)
-	} else if w.ended != nil && !t.IsZero() {
+	left := time.Until(t)
+	w.longest = max(w.longest, left)
+	if left <= 0 && w.ended != nil && !t.IsZero() {
 		close(w.ended)
 	}
 	return nil
@@ -1750,19 +1667,20 @@ func (w *recorder) Write(text []byte) (int, error) {
 	return w.ResponseRecorder.Write(text)
 }
 
-// A client that does not read is given up after 30 seconds, and what it has missed is kept for it. A
-// write has a deadline, and the silence after it has none: HTTP/2 would reset the stream.
+// A client that does not read is given up after 30 seconds, and what it has missed is kept for it. A write has a
+// deadline, and the silence after it has none: HTTP/2 would reset the stream.
 func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := serving(t, newDemo(), 1<<20)
 		h.KeepAlive = -1
-		// It fails at once: to wait would stop the time of a bubble, as a stream holds its lock meanwhile.
-		session, slow := open(h), &recorder{ResponseRecorder: httptest.NewRecorder(), stalled: func() {}}
-		h.ServeHTTP(slow, httpRequest(t.Context(), http.MethodPost, counting(2, 3, 10), session))
+		session := open(h)
+		// A write fails at once: to wait would stop the time of a bubble, as a stream holds its lock meanwhile.
+		slow := &recorder{ResponseRecorder: httptest.NewRecorder(), stalled: func() {}}
+		h.ServeHTTP(slow, httpRequest(t.Context(), http.MethodPost, countInSession(2, 3, 10), session))
 		if slow.longest.Round(time.Second) != 30*time.Second {
 			t.Error("it may take", slow.longest)
 		}
-		w := post(h, "", session, "Last-Event-Id: 1/0")
+		w := resume(h, session)
 		if strings.Count(w.Body.String(), `"progress":`) != 3 || !strings.Contains(w.Body.String(), "counted to 3") {
 			t.Error(w.Code, w.Body)
 		}
@@ -1783,77 +1701,80 @@ func TestNewerReader(t *testing.T) {
 		close(begun)
 		select {
 		case <-old.ended:
-		case <-time.After(5 * time.Second):
+		case <-time.After(5 * time.Second): // so that the test ends
 			t.Error("the older response is not taken back")
 		}
 	}
-	go h.ServeHTTP(old, httpRequest(t.Context(), http.MethodPost, counting(2, 3, 0), session))
+	go h.ServeHTTP(old, httpRequest(t.Context(), http.MethodPost, countInSession(2, 3, 0), session))
 	<-begun
-	if w := post(h, "", session, "Last-Event-Id: 1/0"); !strings.Contains(w.Body.String(), "counted to 3") {
+	if w := resume(h, session); !strings.Contains(w.Body.String(), "counted to 3") {
 		t.Error(w.Code, w.Body)
 	}
 }
 
-// Of a stream that is too long to be kept, the oldest events go, and are freed though their array
-// lives on. Progress does no harm, but nobody continues where something else is missing. However much
-// others keep, each stream keeps a little.
+// Of a stream that is too long to be kept, the oldest events go, and are freed though their array lives on. Progress
+// does no harm, but nobody continues where something else is missing. However much others keep, each stream keeps a little.
 func TestKeptEvents(t *testing.T) {
+	const most = 20_000 // bytes that a stream keeps
 	for _, test := range []struct {
 		method       string
-		others, keep int // bytes
-	}{{"notifications/progress", 0, 20_000}, {"notifications/mine", 0, 20_000}, {"notifications/mine", maxAllKept, leastKept}} {
-		st := &stream{table: &Sessions{Keep: 20_000}, resumable: true, state: streamAway, kept: make([]keptEvent, 0, 100)}
+		others, kept int // bytes
+		canResume    bool
+	}{
+		{"notifications/progress", 0, most, true},
+		{"notifications/mine", 0, most, false},
+		{"notifications/mine", maxAllKept, leastKept, false},
+	} {
+		st := &stream{table: &Sessions{Keep: most}, resumable: true, state: streamAway, kept: make([]keptEvent, 0, 100)}
 		array := st.kept[:100]
 		st.table.kept.Store(int64(test.others))
 		for range 100 {
-			if err := st.send(t.Context(), &Message{Method: test.method, Params: json.RawMessage(`"` + strings.Repeat("x", 400) + `"`)}); err != nil {
+			text := json.RawMessage(`"` + strings.Repeat("x", 400) + `"`)
+			if err := st.send(t.Context(), &Message{Method: test.method, Params: text}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if st.size > test.keep || st.size < test.keep-600 || st.table.kept.Load() != int64(test.others+st.size) {
-			t.Error(test, len(st.kept), "are kept:", st.size, st.table.kept.Load())
+		isRight := st.size <= test.kept && st.size > test.kept-600
+		if !isRight || st.table.kept.Load() != int64(test.others+st.size) {
+			t.Error(test, len(st.kept), "events are kept:", st.size, st.table.kept.Load())
 		}
-		for i := range array[:100-len(st.kept)] {
-			if array[i].text != nil {
-				t.Error(test, "event", i, "is there")
+		for _, e := range array[:100-len(st.kept)] {
+			if e.text != nil {
+				t.Errorf("%v: an event is there: %s", test, e.text)
 			}
 		}
-		if _, ok := st.resume(httptest.NewRecorder(), 1); ok != (test.method == "notifications/progress") {
+		if _, ok := st.resume(httptest.NewRecorder(), 1); ok != test.canResume {
 			t.Error(test, ok)
 		}
 	}
 }
 
-// ---- Sessions ----
+// ==== Sessions ====
 
-// Calls, clients that come back while the answer is written, and the end of their session, at any
-// moment: each call is answered, and nothing stays behind. Ids of sessions are long, of visible ASCII,
-// and tell nothing of each other.
+// Calls, clients that come back while the answer is written, and the end of their session, at any moment: each call is
+// answered, and nothing stays behind.
 func TestSessionsEnd(t *testing.T) {
-	goodID, answered := regexp.MustCompile("^[!-~]{26,}$"), regexp.MustCompile("counted to 3|The session has ended")
+	answered := regexp.MustCompile("counted to 3|The session has ended")
 	synctest.Test(t, func(t *testing.T) {
-		h, sse, seen := serving(t, newDemo(), 1<<20), &SSEHandler{Handler: newDemo()}, map[string]bool{}
+		h, sse := serving(t, newDemo(), 1<<20), &SSEHandler{Handler: newDemo()}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var calls sync.WaitGroup
 		for i := range 50 {
 			session := open(h)
-			_, id, _ := strings.Cut(session, ": ")
-			if !goodID.MatchString(id) || seen[id[:10]] || seen[id[len(id)-10:]] {
-				t.Error(id)
-			}
-			seen[id[:10]], seen[id[len(id)-10:]] = true, true
+			isContinued := i%2 == 0 // another request takes one of the calls over
 			for id := range 4 {
 				calls.Go(func() {
-					w := post(h, counting(id, 3, 10), session)
+					w := post(h, countInSession(id, 3, 10), session)
 					isAnswered := w.Code == http.StatusNotFound || answered.MatchString(w.Body.String())
-					if isLeft := i%2 == 0 && !strings.Contains(w.Body.String(), `"id":`); !isAnswered && !isLeft {
+					isLeft := isContinued && !strings.Contains(w.Body.String(), `"id":`)
+					if !isAnswered && !isLeft {
 						t.Error(w.Code, w.Body)
 					}
 				})
 			}
-			if i%2 == 0 { // it takes one of the calls over
-				calls.Go(func() { post(h, "", session, "Last-Event-Id: 1/0") })
+			if isContinued {
+				calls.Go(func() { resume(h, session) })
 			}
 			calls.Go(func() { sse.ServeHTTP(httptest.NewRecorder(), httpRequest(ctx, http.MethodGet, "")) })
 			calls.Go(func() {
@@ -1869,70 +1790,99 @@ func TestSessionsEnd(t *testing.T) {
 	})
 }
 
-// A session that ends between two steps of a request leaves nothing behind, and one that is in use
-// is not idle. When all keep too much, the streams that ended first go.
+// Ids of sessions are long, of visible ASCII, and tell nothing of each other.
+func TestSessionIDs(t *testing.T) {
+	h, seen := serving(t, newDemo(), 0), map[string]bool{}
+	for range 50 {
+		_, id, _ := strings.Cut(open(h), ": ")
+		if !regexp.MustCompile("^[!-~]{26,}$").MatchString(id) {
+			t.Fatal(id)
+		}
+		for _, part := range []string{"begins " + id[:10], "ends " + id[len(id)-10:]} {
+			if seen[part] {
+				t.Error("two ids have this in common:", part)
+			}
+			seen[part] = true
+		}
+	}
+}
+
+// A session that ends between two steps of a request leaves nothing behind, and one that is in use is not idle. When
+// all keep too much, the streams that ended first go.
 func TestSessionEndsBetween(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := serving(t, newDemo(), 1<<20)
-		use := func() *session {
+		table := h.Sessions
+		inUse := func() *session {
 			_, id, _ := strings.Cut(open(h), ": ")
-			return h.Sessions.enter(id, "")
+			return table.enter(id, "")
 		}
-		busy, early, late, st := use(), use(), use(), &stream{}
-		if h.Sessions.remove(busy, ErrSessionEnded, true); h.Sessions.enter(busy.id, "") != busy {
+		busy := inUse()
+		if table.remove(busy, ErrSessionEnded, true); table.enter(busy.id, "") != busy {
 			t.Error("a session that is in use has ended")
 		}
-		if h.Sessions.remove(early, ErrSessionEnded, false); h.Sessions.addStream(early, &stream{}) {
+		early := inUse()
+		if table.remove(early, ErrSessionEnded, false); table.addStream(early, &stream{}) {
 			t.Error("a stream in a session that has ended")
 		}
-		h.Sessions.addStream(late, st)
-		h.Sessions.remove(late, ErrSessionEnded, false)
+		late, st := inUse(), &stream{}
+		table.addStream(late, st)
+		table.remove(late, ErrSessionEnded, false)
 		st.add(payload(&Message{Method: "m"}))
-		if h.Sessions.finish(late, st); h.Sessions.kept.Load() != 0 {
-			t.Error(h.Sessions.kept.Load(), "bytes are kept")
+		if table.finish(late, st); table.kept.Load() != 0 {
+			t.Error(table.kept.Load(), "bytes are kept")
 		}
-		again := use()
-		h.Sessions.remove(again, ErrSessionEnded, true) // in use: nothing happens
-		h.Sessions.leave(again)
-		h.Sessions.enter(again.id, "")
-		h.Sessions.remove(again, ErrSessionEnded, false) // a DELETE, while a request runs
-		if h.Sessions.leave(again); again.idle.Stop() {
+		again := inUse()
+		table.leave(again)
+		table.enter(again.id, "")
+		table.remove(again, ErrSessionEnded, false) // a DELETE, while a request runs
+		if table.leave(again); again.idle.Stop() {
 			t.Error("a session that was deleted waits for its end")
 		}
-		h.Sessions.kept.Store(maxAllKept)
-		ended := []*stream{{}, {}}
-		for _, st := range ended {
-			h.Sessions.addStream(busy, st)
+		table.kept.Store(maxAllKept)
+		first, second := &stream{}, &stream{}
+		for _, st := range []*stream{first, second} {
+			table.addStream(busy, st)
 			st.add(payload(&Message{Method: "m"}))
-			h.Sessions.finish(busy, st)
+			table.finish(busy, st)
 		}
-		if len(ended[0].kept) > 0 || len(ended[1].kept) == 0 {
+		if len(first.kept) > 0 || len(second.kept) == 0 {
 			t.Error("the oldest stream is kept, or the newest is not")
 		}
 	})
 }
 
-// ---- HTTP ----
+// Two requests that change what was agreed on with a client do not undo each other's change.
+func TestAgreement(t *testing.T) {
+	s, p, isReady := &Server{}, &Peer{}, make(chan struct{})
+	s.changeAgreement(p, func(a *agreement) {
+		go func() {
+			s.changeAgreement(p, func(a *agreement) { a.isReady = true })
+			close(isReady)
+		}()
+		select {
+		case <-isReady: // it has not waited for us, so we undo it
+		case <-time.After(20 * time.Millisecond):
+		}
+		a.meta.LogLevel = new("info")
+	})
+	<-isReady
+	if agreed := agreementOf(p); !agreed.isReady || agreed.meta.LogLevel == nil {
+		t.Errorf("%+v", agreed)
+	}
+}
 
-// More at once than may be is refused, of a handler and of a peer, and so is a body that is too
-// large: unread, if that was announced.
-func TestBounds(t *testing.T) {
+// ==== HTTP ====
+
+// More requests at once than may be are refused, of a handler and of a peer.
+func TestRequestsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &StreamableHandler{Handler: newDemo(), MaxRequests: 2, Guard: Guard{MaxBody: 1000}}
+		h := &StreamableHandler{Handler: newDemo(), MaxRequests: 2}
 		for range 2 {
-			go post(h, counting(1, 1, 100))
+			go post(h, countInSession(1, 1, 100))
 		}
-		if synctest.Wait(); post(h, counting(1, 1, 100)).Code != http.StatusServiceUnavailable {
+		if synctest.Wait(); post(h, countInSession(1, 1, 100)).Code != http.StatusServiceUnavailable {
 			t.Error("a third request")
-		}
-		time.Sleep(time.Second) // until the two have ended
-		for _, announced := range []int64{-1, 1001} {
-			w, large, in := httptest.NewRecorder(), httpRequest(t.Context(), http.MethodPost, ""), strings.NewReader(strings.Repeat(" ", 1001))
-			large.ContentLength, large.Body = announced, io.NopCloser(in)
-			h.ServeHTTP(w, large)
-			if isUnread := in.Len() == 1001; w.Code != http.StatusRequestEntityTooLarge || isUnread != (announced > 0) {
-				t.Error(announced, w.Code, w.Body, in.Len())
-			}
 		}
 		c := connected(t, piped(t, newDemo(), nil), "2025-11-25")
 		for range 1024 {
@@ -1946,24 +1896,41 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// Bytes in use are counted when they have come, and until their answer is written. Where there are
-// too many, small messages are served, and large ones refused.
+// A body that is too large is refused: unread, if that was announced.
+func TestBodyTooLarge(t *testing.T) {
+	h := &StreamableHandler{Handler: newDemo(), Guard: Guard{MaxBody: 1000}}
+	for _, announced := range []int64{-1, 1001} {
+		w, r := httptest.NewRecorder(), httpRequest(t.Context(), http.MethodPost, "")
+		body := strings.NewReader(strings.Repeat(" ", 1001))
+		r.ContentLength, r.Body = announced, io.NopCloser(body)
+		h.ServeHTTP(w, r)
+		if isUnread := body.Len() == 1001; w.Code != http.StatusRequestEntityTooLarge || isUnread != (announced > 0) {
+			t.Error(announced, w.Code, w.Body, body.Len())
+		}
+	}
+}
+
+// Bytes in use are counted when they have come, and until their answer is written. Where there are too many, small
+// messages are served, and large ones refused.
 func TestBytesInUse(t *testing.T) {
-	h := &StreamableHandler{Handler: newDemo()}
-	AddTool(h.Handler.(*demo).Server, Tool{Name: "used"}, func(context.Context, *Exchange, struct {
+	d := newDemo()
+	h := &StreamableHandler{Handler: d}
+	type text struct {
 		Text string `json:"text"`
-	}) (any, error) {
+	}
+	AddTool(d.Server, Tool{Name: "used"}, func(context.Context, *Exchange, text) (any, error) {
 		return fmt.Sprint(h.held.Load()), nil
 	})
 	body, fields := modern("used", `{"text":"`+strings.Repeat("x", 1<<20)+`"}`)
-	if w := post(h, body, fields...); !regexp.MustCompile(`"text":"2[0-9]{6}"`).MatchString(w.Body.String()) || h.held.Load() != 0 {
+	twoMillion := regexp.MustCompile(`"text":"2[0-9]{6}"`)
+	if w := post(h, body, fields...); !twoMillion.MatchString(w.Body.String()) || h.held.Load() != 0 {
 		t.Error(h.held.Load(), w.Body)
 	}
 	h.held.Store(maxHeld)
-	for _, row := range []struct{ text, repeat, status int }{{10, 1, 200}, {5000, 1, 503}, {3000, 1, 200}, {3000, 20, 503}} {
-		body, fields := modern("echo", fmt.Sprintf(`{"text":"%s","repeat":%d}`, strings.Repeat("x", row.text), row.repeat))
-		if w := post(h, body, fields...); w.Code != row.status || h.held.Load() != maxHeld {
-			t.Error(row, w.Code, h.held.Load()-maxHeld)
+	for _, test := range []struct{ text, repeat, status int }{{10, 1, 200}, {5000, 1, 503}, {3000, 1, 200}, {3000, 20, 503}} {
+		body, fields := modern("echo", fmt.Sprintf(`{"text":"%s","repeat":%d}`, strings.Repeat("x", test.text), test.repeat))
+		if w := post(h, body, fields...); w.Code != test.status || h.held.Load() != maxHeld {
+			t.Error(test, w.Code, h.held.Load()-maxHeld)
 		}
 	}
 }
@@ -1971,6 +1938,7 @@ func TestBytesInUse(t *testing.T) {
 // Who is not let in is told why, and a session belongs to the user who has opened it.
 func TestAuthentication(t *testing.T) {
 	h := serving(t, newDemo(), 0)
+	const forbidden = `Bearer error="insufficient_scope", scope="write"`
 	h.Authenticate = func(r *http.Request) (string, error) {
 		switch name := r.Header.Get("Authorization"); name {
 		case "":
@@ -1978,35 +1946,43 @@ func TestAuthentication(t *testing.T) {
 		case "Nobody": // as an unknown key of a map would give it
 			return "", nil
 		case "Eve":
-			return "", &AuthError{Status: http.StatusForbidden, Challenge: `Bearer error="insufficient_scope", scope="write"`}
+			return "", &AuthError{Status: http.StatusForbidden, Challenge: forbidden}
 		default:
 			return name, nil
 		}
 	}
 	session := open(h, "Authorization: Ada")
-	for user, want := range map[string]string{"Ada": "200 ", "Bob": "404 ", "": "401 Bearer", "Nobody": "401 Bearer", "Eve": `403 Bearer error="insufficient_scope", scope="write"`} {
-		w := post(h, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, session, "Authorization: "+user)
-		if got := fmt.Sprint(w.Code, " ", w.Header().Get("WWW-Authenticate")); got != want {
-			t.Errorf("%q: %s", user, got)
+	for _, test := range []struct {
+		user      string
+		status    int
+		challenge string
+	}{{"Ada", 200, ""}, {"Bob", 404, ""}, {"", 401, "Bearer"}, {"Nobody", 401, "Bearer"}, {"Eve", 403, forbidden}} {
+		w := post(h, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, session, "Authorization: "+test.user)
+		if got := w.Header().Get("WWW-Authenticate"); w.Code != test.status || got != test.challenge {
+			t.Errorf("%q: %d %s", test.user, w.Code, got)
 		}
 	}
 }
 
-// A header of ours travels with each request of a session. net/http may repeat a request that was
-// lost, but never one that calls a tool: an Idempotency-Key, which it does not send, tells it so.
+// A header of ours travels with each request of a session. net/http may repeat a request that was lost, but never one
+// that calls a tool: an Idempotency-Key, which it does not send, tells it so.
 func TestRequestHeader(t *testing.T) {
 	h := serving(t, newDemo(), 0)
-	web := overHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	web := inMemory(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // it is in memory
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		key, mayRepeat := r.Header["Idempotency-Key"]
+		key, isRepeatable := r.Header["Idempotency-Key"]
 		method := messageIn(string(body)).Method
-		if r.Header.Get("Authorization") != "Bearer secret" || len(key) > 0 || mayRepeat != (method != "tools/call") && method != "initialize" && method != "" {
+		shallBe := method != "tools/call" && method != "initialize" && method != "" // "": GET and DELETE
+		if method != "initialize" && method != "" && isRepeatable != shallBe || len(key) > 0 {
+			t.Error(method, "may be repeated:", isRepeatable, key)
+		}
+		if r.Header.Get("Authorization") != "Bearer secret" {
 			t.Error(r.Method, method, r.Header)
 		}
 		h.ServeHTTP(w, r)
 	}))
-	dialer := &HTTPDialer{URL: "http://here/", Client: web, Header: http.Header{"Authorization": {"Bearer secret"}}}
+	dialer := &HTTPDialer{URL: "http://localhost/", Client: web, Header: http.Header{"Authorization": {"Bearer secret"}}}
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
 		c := connected(t, dialer, version)
 		_, err := c.CallTool(t.Context(), "echo", map[string]string{"text": "x"})
@@ -2017,54 +1993,35 @@ func TestRequestHeader(t *testing.T) {
 	}
 }
 
-// A number in the header is one of JSON, and the same as in the body: also one that is too large for
-// a float. In a batch, nothing is compared with the header, so it has no request of the modern era.
-func TestHeaderRepeats(t *testing.T) {
-	for line, want := range map[string]bool{"32": true, "32.0": true, "3.2e1": true, "33": false, "+32": false, "0x20p0": false, "3_2": false} {
-		if repeats([]string{line}, json.RawMessage("32")) != want {
-			t.Error(line)
-		}
-	}
-	for _, line := range []string{"9007199254740992", "9007199254740992.0", "0x1p53"} {
-		if repeats([]string{line}, json.RawMessage("9007199254740993")) {
-			t.Error(line)
-		}
-	}
-	s := newDemo()
-	h := &StreamableHandler{Handler: s, Sessions: &Sessions{}}
-	defer h.Close()
-	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{}}}`
-	session := "Mcp-Session-Id: " + post(h, hello).Header().Get("Mcp-Session-Id")
-	body, _ := modern("echo", `{"text":"x"}`)
-	if w := post(h, "["+body+"]", session); !strings.Contains(w.Body.String(), "Unsupported protocol version") {
-		t.Error(w.Code, w.Body)
-	}
-}
-
-// A client does not answer questions without number, and forgets which arguments the header repeats when
-// the list of tools begins anew: a server could fill its memory with both.
-func TestServerAsksAndListsWithoutEnd(t *testing.T) {
+// A server could fill the memory of a client with questions, and with tools whose arguments a header repeats: it
+// answers no thousand questions at once, and forgets the tools when their list begins anew.
+func TestServerFillsMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, many := newDemo(), map[string]InputRequest{}
 		for i := range maxQuestions + 1 {
 			many[strconv.Itoa(i)] = nameQuestion
 		}
-		AddTool(d.Server, Tool{Name: "asks"}, func(context.Context, *Exchange, struct{}) (any, error) { return InputRequired{Requests: many}, nil })
-		dialer := &HTTPDialer{URL: "http://here/", Client: overHTTP(&StreamableHandler{Handler: d})}
+		AddTool(d.Server, Tool{Name: "asks"}, func(context.Context, *Exchange, struct{}) (any, error) {
+			return InputRequired{Requests: many}, nil
+		})
+		dialer := &HTTPDialer{URL: "http://localhost/", Client: inMemory(&StreamableHandler{Handler: d})}
 		c := connected(t, dialer, "2026-07-28")
-		if _, err := c.CallTool(t.Context(), "asks", nil); err == nil || !strings.Contains(err.Error(), "more than 1000 questions") {
+		_, err := c.CallTool(t.Context(), "asks", nil)
+		if err == nil || !strings.Contains(err.Error(), "more than 1000 questions") {
 			t.Error(err)
 		}
-		for _, hasTool := range []bool{true, false} {
-			if !hasTool {
-				d.RemoveTool("get-weather")
-			}
+		listed := func() (isKnown bool) {
 			if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
 				t.Error(err)
 			}
-			if _, isKnown := dialer.marked.Load("get-weather"); isKnown != hasTool {
-				t.Error("the marks of get-weather are known: ", isKnown)
-			}
+			_, isKnown = dialer.marked.Load("get-weather")
+			return isKnown
+		}
+		if !listed() {
+			t.Error("get-weather is not known")
+		}
+		if d.RemoveTool("get-weather"); listed() {
+			t.Error("get-weather is known, and gone")
 		}
 	})
 }
@@ -2081,7 +2038,8 @@ func TestStateIsBound(t *testing.T) {
 		}
 		AddTool(s, Tool{Name: "read"}, ask)
 		AddTool(s, Tool{Name: "delete"}, ask)
-		h := &StreamableHandler{Handler: s, Guard: Guard{Authenticate: func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }}}
+		h := &StreamableHandler{Handler: s}
+		h.Authenticate = func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }
 		call := func(user, tool, arguments, state string) string {
 			body, fields := modern(tool, arguments+state)
 			return post(h, body, append(fields, "Authorization: "+user)...).Body.String()
@@ -2092,8 +2050,12 @@ func TestStateIsBound(t *testing.T) {
 			later                 time.Duration
 			isGood                bool
 		}{
-			{"Ada", "read", `{"n":1}`, 0, true}, {"Ada", "read", `{"n":1000000}`, 0, false}, {"Ada", "delete", `{"n":1}`, 0, false},
-			{"Grace", "read", `{"n":1}`, 0, false}, {"Ada", "read", `{"n":1}`, 59 * time.Minute, true}, {"Ada", "read", `{"n":1}`, 2 * time.Minute, false},
+			{"Ada", "read", `{"n":1}`, 0, true},
+			{"Ada", "read", `{"n":1000000}`, 0, false},
+			{"Ada", "delete", `{"n":1}`, 0, false},
+			{"Grace", "read", `{"n":1}`, 0, false},
+			{"Ada", "read", `{"n":1}`, 59 * time.Minute, true},
+			{"Ada", "read", `{"n":1}`, 2 * time.Minute, false},
 		} {
 			time.Sleep(test.later)
 			if got := call(test.user, test.tool, test.arguments, state); strings.Contains(got, `"text":"approved`) != test.isGood {
@@ -2103,72 +2065,7 @@ func TestStateIsBound(t *testing.T) {
 	})
 }
 
-// The argument that a header repeats is compared with the header.
-func TestHeaderParams(t *testing.T) {
-	s := &Server{}
-	schema := `{"type":"object","properties":{"s":{"type":"string","x-mcp-header":"S"},"i":{"type":"integer","x-mcp-header":"I"},` +
-		`"b":{"type":"boolean","x-mcp-header":"B"},"where":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}}`
-	AddTool(s, Tool{Name: "t", InputSchema: json.RawMessage(schema)}, func(context.Context, *Exchange, map[string]any) (any, error) { return "run", nil })
-	h := &StreamableHandler{Handler: s}
-	for isRun, tests := range map[bool][][2]string{
-		true: {{`{}`, ``}, {`{"s":null}`, ``}, {`{"s":"a"}`, `S: a`}, {`{"s":"a"}`, `S: a,Other: b`}, {`{"s":"é"}`, `S: =?base64?w6k=?=`},
-			{`{"where":{"region":"eu"}}`, `Region: eu`}, {`{"i":42.0}`, `I: 42`}, {`{"b":true}`, `B: true`}},
-		false: {{`{}`, `S: a`}, {`{"s":"a"}`, ``}, {`{"s":"a"}`, `S: a,S: a`}, {`{"s":"é"}`, `S: é`}, {`{"s":"a","s":"b"}`, `S: a`},
-			{`{"s":"a","S":"b"}`, `S: a`}, // a tool may read either
-			{`{"where":{"region":"eu","region":"us"}}`, `Region: eu`}, {`{"where":{"region":"eu","REGION":"us"}}`, `Region: eu`},
-			{`{"where":{"region":"eu"},"where":{"region":"us"}}`, `Region: eu`}, {`{"i":9007199254740993}`, `I: 9007199254740992`}},
-	} {
-		for _, test := range tests {
-			body, fields := modern("t", test[0])
-			for _, field := range strings.FieldsFunc(test[1], func(r rune) bool { return r == ',' }) {
-				fields = append(fields, "Mcp-Param-"+field)
-			}
-			w := post(h, body, fields...)
-			isRefused := w.Code == http.StatusBadRequest && strings.Contains(w.Body.String(), "-32020")
-			if strings.Contains(w.Body.String(), `"run"`) != isRun || isRefused == isRun {
-				t.Errorf("%v: %d %s", test, w.Code, w.Body)
-			}
-		}
-	}
-}
-
-// ---- What a server offers ----
-
-// Lists have pages, and end where the last cursor says so, or where a cursor leads nowhere.
-func TestList(t *testing.T) {
-	for _, test := range []struct{ version, pages, want string }{
-		{"2026-07-28", `"b c"|"\u00e9"|"x"|`, "0 1 2 3"},
-		{"2026-07-28", `""|`, "0 1"}, // an empty cursor is a cursor
-		{"2025-11-25", `""|`, "0"},   // what servers say that have no more
-		{"2025-11-25", `null|`, "0"},
-		{"2025-11-25", `"a"|"a"|"a"|`, "0 1"},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			pages := strings.Split(test.pages, "|")
-			asked, given := 0, ""
-			s := &Server{Capabilities: map[string]any{"tools": struct{}{}}}
-			s.Methods = map[string]HandlerFunc{"tools/list": func(_ context.Context, x *Exchange) (any, error) {
-				if cursor := string(member(x.Request.Params, "cursor")); cursor != given {
-					t.Errorf("%v: the cursor is %s, not %s", test, cursor, given)
-				}
-				result := map[string]any{"tools": []Tool{{Name: strconv.Itoa(asked), InputSchema: json.RawMessage("{}")}}}
-				if given = pages[asked]; given != "" {
-					result["nextCursor"] = json.RawMessage(given)
-				}
-				asked++
-				return result, nil
-			}}
-			items, err := List[json.RawMessage](t.Context(), connected(t, piped(t, s, nil), test.version), "tools/list", "tools")
-			var names []string
-			for _, item := range items {
-				names = append(names, textOf(member(item, "name")))
-			}
-			if got := strings.Join(names, " "); err != nil || got != test.want {
-				t.Errorf("%v: %s, %v", test, got, err)
-			}
-		})
-	}
-}
+// ==== What a server offers ====
 
 // A cursor still fits when tools come and go: what is there all the time is listed once.
 func TestCursorsAreStable(t *testing.T) {
@@ -2179,7 +2076,7 @@ func TestCursorsAreStable(t *testing.T) {
 	for i := range 120 {
 		add(fmt.Sprintf("tool-%03d", i))
 	}
-	change := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+	changing := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
 		result, err := s.Handle(ctx, x)
 		if added++; x.Request.Method == "tools/list" {
 			add(fmt.Sprintf("tool-000-%d", added)) // before the cursor
@@ -2187,44 +2084,99 @@ func TestCursorsAreStable(t *testing.T) {
 		}
 		return result, err
 	})
-	tools, err := List[Tool](t.Context(), connected(t, piped(t, change, nil)), "tools/list", "tools")
+	tools, err := List[Tool](t.Context(), connected(t, piped(t, changing, nil)), "tools/list", "tools")
 	if err != nil || len(tools) != 120 || tools[119].Name != "tool-119" {
 		t.Error(len(tools), err)
 	}
 }
 
-// A list that has no end is given up: one page of too many items, and pages after pages.
-func TestEndlessLists(t *testing.T) {
-	for items, more := range map[int]string{400000: ``, 100000: `,"nextCursor":"%d"`} {
-		asked := 0
-		s := &Server{Methods: map[string]HandlerFunc{"many/list": func(context.Context, *Exchange) (any, error) {
-			asked++
-			return json.RawMessage(`{"items":[{}` + strings.Repeat(`,{}`, items) + `]` + strings.ReplaceAll(more, "%d", strconv.Itoa(asked)) + `}`), nil
-		}}}
-		list, err := List[json.RawMessage](t.Context(), connected(t, piped(t, s, nil)), "many/list", "items")
-		if err == nil || asked > 4 {
-			t.Error(len(list), "items of", asked, "pages", err)
+// What is taken away is no longer offered.
+func TestRemove(t *testing.T) {
+	d := newDemo()
+	c := connected(t, piped(t, d, nil))
+	d.RemoveTool("echo")
+	d.RemovePrompt("summarize-note")
+	d.RemoveResource("note:///welcome")
+	d.RemoveResourceTemplate("note:///{name}")
+	for method, gone := range map[string]string{"tools/list": `"echo"`, "prompts/list": "summarize-note",
+		"resources/list": "note:///welcome", "resources/templates/list": "note:///{name}"} {
+		var result json.RawMessage
+		if err := c.Call(t.Context(), method, nil, &result); err == nil && bytes.Contains(result, []byte(gone)) {
+			t.Errorf("%s: %s", method, result)
+		}
+	}
+	if _, err := c.CallTool(t.Context(), "echo", nil); err == nil {
+		t.Error("echo is called")
+	}
+}
+
+// What a tool returns is what its caller gets: bytes as Base64, and an object as text, too. It must be an object. The
+// arguments may be a struct without tags.
+func TestContents(t *testing.T) {
+	all := []Content{TextContent(""), {Type: "image", Data: []byte{1, 2, 3}, MimeType: "image/png"},
+		{Type: "resource_link", URI: "a:b", Name: "b"},
+		{Type: "resource", Resource: &ResourceContents{URI: "a:c", MimeType: "x/y", Blob: []byte{0}}}}
+	const wire = `[{"type":"text","text":""},{"type":"image","data":"AQID","mimeType":"image/png"},` +
+		`{"type":"resource_link","uri":"a:b","name":"b"},` +
+		`{"type":"resource","resource":{"uri":"a:c","mimeType":"x/y","blob":"AA=="}}]`
+	if text, err := encode(all); err != nil || string(text) != wire {
+		t.Errorf("%s, %v", text, err)
+	}
+	const object = `{"n":1}`
+	type arguments struct {
+		A       int
+		B       string `json:"-"`
+		private int
+	}
+	for _, test := range []struct {
+		returned  any
+		want      ToolResult
+		isRefused bool
+	}{
+		{ToolResult{Content: all}, ToolResult{Content: all}, false},
+		{&ToolResult{Content: all, IsError: true}, ToolResult{Content: all, IsError: true}, false},
+		{map[string]int{"n": 1}, ToolResult{Content: []Content{TextContent(object)}, StructuredContent: []byte(object)}, false},
+		{[]string{"a"}, ToolResult{}, true},
+	} {
+		s := &Server{}
+		AddTool(s, Tool{Name: "t"}, func(context.Context, *Exchange, arguments) (any, error) { return test.returned, nil })
+		got, err := connected(t, piped(t, s, nil)).CallTool(t.Context(), "t", map[string]int{"A": 1})
+		got.Meta = nil // it names the server
+		if isRight := err == nil && reflect.DeepEqual(got, test.want); isRight == test.isRefused {
+			t.Errorf("%v: %v, %v", test.returned, got, err)
 		}
 	}
 }
 
-// What is taken away is no longer offered.
-func TestRemove(t *testing.T) {
-	each(t, nil, func(t *testing.T, c *Client, d *demo) {
-		d.RemoveTool("echo")
-		d.RemovePrompt("summarize-note")
-		d.RemoveResource("note:///welcome")
-		d.RemoveResourceTemplate("note:///{name}")
-		for method, gone := range map[string]string{"prompts/list": "summarize-note", "resources/list": "note:///welcome", "resources/templates/list": "note:///{name}", "tools/list": `"echo"`} {
-			var result json.RawMessage
-			if err := c.Call(t.Context(), method, nil, &result); err == nil && bytes.Contains(result, []byte(gone)) {
-				t.Errorf("%s: %s", method, result)
-			}
+// A schema that no client could use is refused when it is offered.
+func TestWrongSchema(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a schema that is no JSON is taken")
 		}
-		if _, err := c.CallTool(t.Context(), "echo", nil); err == nil {
-			t.Error("echo is called")
-		}
-	})
+	}()
+	tool := Tool{Name: "bad", InputSchema: json.RawMessage("{")}
+	AddTool(&Server{}, tool, func(context.Context, *Exchange, struct{}) (any, error) { return nil, nil })
+}
+
+// What another end sends costs no more work than bytes: an array of many elements that are no messages, a URI that fits
+// a template in many ways, a schema that is deep. A way that is not linear would not end in time for go test.
+func TestHardInput(t *testing.T) {
+	if many := Decode([]byte("[" + strings.Repeat("0,", 1<<20) + "0]")); len(many.Messages) != 1 {
+		t.Error(len(many.Messages), "messages")
+	}
+	deep := strings.Repeat(`{"properties":{"a":`, 1000) + `{"x-mcp-header":"` + strings.Repeat("x", 1<<16) + `"}` + strings.Repeat(`}}`, 1000)
+	if _, err := ReadHeaderParams(json.RawMessage(deep)); err == nil {
+		t.Error("a mark in a depth of 1000 is taken")
+	}
+	s := &Server{}
+	template := ResourceTemplate{URITemplate: "x:///{a}-{b}-{c}.", Name: "x"}
+	s.AddResourceTemplate(template, func(context.Context, *Exchange, string, map[string]string) (any, error) { return "x", nil })
+	params := map[string]string{"uri": "x:///" + strings.Repeat("-", 100_000)}
+	fault, ok := errors.AsType[*Error](connected(t, piped(t, s, nil)).Call(t.Context(), "resources/read", params, nil))
+	if !ok || fault.Code != CodeInvalidParams {
+		t.Error(fault)
+	}
 }
 
 // An other end that sends and does not read is not read either, in the end.
@@ -2245,99 +2197,73 @@ func TestPeerDoesNotRead(t *testing.T) {
 	})
 }
 
-// What no client could use is refused when it is offered: a schema that is no JSON; and what a tool
-// returns has to be an object. A struct may have fields without a tag.
-func TestOffers(t *testing.T) {
-	each(t, nil, func(t *testing.T, c *Client, d *demo) {
-		var results = map[string]any{"pointer": &ToolResult{IsError: true}, "list": []string{"a"}}
-		for name, result := range results {
-			AddTool(d.Server, Tool{Name: name}, func(_ context.Context, _ *Exchange, a struct {
-				A       int
-				B       string `json:"-"`
-				private int
-			}) (any, error) {
-				return result, nil
-			})
-		}
-		if result, err := c.CallTool(t.Context(), "pointer", map[string]int{"A": 1}); err != nil || !result.IsError {
-			t.Error(result, err)
-		}
-		if result, err := c.CallTool(t.Context(), "list", map[string]int{"A": 1}); err == nil {
-			t.Error(result)
-		}
-		defer func() {
-			if recover() == nil {
-				t.Error("a schema that is no JSON is taken")
-			}
-		}()
-		AddTool(d.Server, Tool{Name: "bad", InputSchema: json.RawMessage("{")}, func(context.Context, *Exchange, struct{}) (any, error) { return nil, nil })
-	})
-}
+// ==== Processes ====
 
-// Whatever a URI is, templates are matched in no time, and so is a schema read, however deep.
-func TestQuick(t *testing.T) {
-	s, began := &Server{}, time.Now()
-	s.AddResourceTemplate(ResourceTemplate{URITemplate: "x:///{a}-{b}-{c}.", Name: "x"}, func(context.Context, *Exchange, string, map[string]string) (any, error) { return "x", nil })
-	if many := Decode([]byte("[" + strings.Repeat("0,", 1<<20) + "0]")); len(many.Messages) != 1 {
-		t.Error(len(many.Messages), "messages")
-	}
-	uri := "x:///" + strings.Repeat("-", 2000)
-	w := post(&StreamableHandler{Handler: s}, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"`+uri+`",`+student+`}}`,
-		"Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: resources/read", "Mcp-Name: "+uri)
-	_, err := ReadHeaderParams(json.RawMessage(strings.Repeat(`{"properties":{"a":`, 1000) + `{"x-mcp-header":"` + strings.Repeat("x", 1<<16) + `"}` + strings.Repeat(`}}`, 1000)))
-	if took := time.Since(began); took > 2*time.Second || !strings.Contains(w.Body.String(), "-32602") || err == nil {
-		t.Error(took, w.Code, err)
+// TestMain lets this program be the child of a test: mcpwire, or a server that does not end.
+func TestMain(m *testing.M) {
+	switch os.Getenv("MCPWIRE_CHILD") {
+	case "mcpwire":
+		main()
+	case "deaf":
+		signal.Ignore(syscall.SIGTERM)
+		fmt.Println(`{"jsonrpc":"2.0","method":"ready"}`)
+		select {}
+	default:
+		os.Exit(m.Run())
 	}
 }
 
-// ---- Processes ----
+// childOf returns a command that starts this program in a role of TestMain.
+func childOf(role string, args ...string) *exec.Cmd {
+	command := exec.Command(os.Args[0], args...)
+	command.Env = append(os.Environ(), "MCPWIRE_CHILD="+role)
+	return command
+}
 
-// A Client starts a command, and ends it. A call whose context has ended, before it or within a blink,
-// costs nobody else the connection.
+// A Client starts a command, and ends it. A call whose context has ended, before it or within a blink, costs nobody else
+// the connection.
 func TestChild(t *testing.T) {
-	c := connected(t, CommandDialer{Command: func() *exec.Cmd { return childCommand("mcpwire") }})
+	c := connected(t, CommandDialer{Command: func() *exec.Cmd { return childOf("mcpwire") }})
 	for i := range 100 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%4)*20*time.Microsecond)
 		_ = c.Call(ctx, "tools/list", nil, nil) // it may be in time
 		cancel()
-		time.Sleep(time.Millisecond)
-		if result, err := c.CallTool(t.Context(), "count", count(2, 0).Arguments); err != nil || result.Text() != "counted to 2" {
+		result, err := c.CallTool(t.Context(), "count", count(2, 0).Arguments)
+		if err != nil || result.Text() != "counted to 2" {
 			t.Fatal(i, result, err)
 		}
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	own := &syscall.SysProcAttr{}
-	command := childCommand("mcpwire")
-	command.SysProcAttr = own
-	if conn, err := (CommandDialer{Command: func() *exec.Cmd { return command }}).Dial(t.Context()); err != nil || conn.Close() != nil || command.SysProcAttr != own {
-		t.Error("other attributes of the process: ", err)
-	}
 }
 
-// A child that does not end by itself is killed.
+// A child that does not end by itself is killed. The attributes that its owner has set stay as they are.
 func TestDeafChild(t *testing.T) {
-	began := time.Now()
-	conn, err := CommandDialer{Command: func() *exec.Cmd { return childCommand("deaf") }, Grace: 100 * time.Millisecond}.Dial(t.Context())
+	own, command := &syscall.SysProcAttr{}, childOf("deaf")
+	command.SysProcAttr = own
+	conn, err := CommandDialer{Command: func() *exec.Cmd { return command }, Grace: 100 * time.Millisecond}.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond) // until it ignores the signal
-	if err := conn.Close(); err != nil || time.Since(began) > 5*time.Second {
-		t.Error(err, time.Since(began))
+	if _, err := conn.Read(); err != nil { // what it says when it ignores the signal
+		t.Error(err)
+	}
+	if err := conn.Close(); err != nil || command.SysProcAttr != own {
+		t.Error("closed: ", err)
 	}
 	if _, err := conn.Read(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Error(err)
 	}
 }
 
-// ---- The program ----
+// ==== The program ====
 
 // The program at a command line: flags, exit statuses, what is printed. SELF is this program. What stands in
 // MCPWIRE_TOKEN is never printed.
 func TestProgram(t *testing.T) {
 	const ping = `{"jsonrpc":"2.0","id":"p","method":"ping","params":{` + student + `}}` + "\n"
+	const typed = "\ufefftools/call\t{\"name\":\"echo\",\"arguments\":{\"text\":\"hi\"}}\nnope\nnope [1]\n\nprompts/list\n"
 	for _, test := range []struct {
 		args, stdin string
 		status      int
@@ -2350,7 +2276,7 @@ func TestProgram(t *testing.T) {
 		{"cal SELF", "", 2, `only call and bridge`},
 		{"-http :0 -token=", "", 2, `-token: it must be as -h says`},
 		{"-token x", "", 2, `without -http there is no -token`},
-		{"-http 0.0.0.0:0 -watch", "", 2, `-watch needs -token`}, // which MCPWIRE_TOKEN does not give here
+		{"-http 192.0.2.1:0 -watch", "", 2, `-watch needs -token`}, // MCPWIRE_TOKEN gives none here
 		{"-http :0 -max-body 0", "", 2, `-max-body and -max-sessions must be more than 0`},
 		{"-http :0 -versions 2025-11-25,2025-11-26", "", 2, `the versions are 2026-07-28, `},
 		{"-http ::1:7809", "", 2, `-http: it must be as -h says`},
@@ -2377,14 +2303,14 @@ func TestProgram(t *testing.T) {
 		{"call -timeout 200ms -tool count -arg n=1 -arg delayMs=60000 SELF", "", 1, `mcpwire: tools/call: no answer within 200ms`},
 		{"call -timeout 500ms -tool count -arg n=6 -arg delayMs=100 -protocol 2025-11-25 SELF", "", 0, `counted to 6`},
 		{"call -timeout 100ms -tool count -arg n=90 -arg delayMs=50 SELF", "", 1, `not finished within 1s`},
-		{"call -i SELF", "\ufefftools/call\t{\"name\":\"echo\",\"arguments\":{\"text\":\"hi\"}}\nnope\nnope [1]\n\nprompts/list\n", 1, `(?s)"hi".*nope: .*no JSON object: .*"prompts"`},
+		{"call -i SELF", typed, 1, `(?s)"hi".*nope: .*no JSON object: .*"prompts"`},
 		{"bridge SELF", ping, 0, `{"jsonrpc":"2.0","id":"p","error":{"code":-32601,`},
 		{"bridge http://127.0.0.1:1/mcp?key=s3cret", ping, 0, `"id":"p","error":{"code":-32603,"message":"mcpwire bridge: .*refused"}`},
 		{"bridge false", ping, 1, `the server has hung up`},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			t.Parallel()
-			command := childCommand("mcpwire", strings.Fields(strings.ReplaceAll(test.args, "SELF", os.Args[0]))...)
+			command := childOf("mcpwire", strings.Fields(strings.ReplaceAll(test.args, "SELF", os.Args[0]))...)
 			if !strings.HasSuffix(test.args, "-watch") {
 				command.Env = append(command.Env, "MCPWIRE_TOKEN=s3cret")
 			}
@@ -2398,93 +2324,78 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// A server binds to this machine, shows who calls it without secrets, and ends with a signal. So does the
-// trace of its client.
+// A server binds to this machine alone, and ends with a signal.
 func TestProgramOverHTTP(t *testing.T) {
-	server := childCommand("mcpwire", "-http", ":0", "-trace", "-token", "s3cret", "-replica", "s3cret")
-	in, out, _ := os.Pipe()
-	server.Stderr = out
-	if err := server.Start(); err != nil {
+	server := childOf("mcpwire", "-http", ":0")
+	stderr, err := server.StderrPipe()
+	if err = errors.Join(err, server.Start()); err != nil {
 		t.Fatal(err)
 	}
-	out.Close()
-	log := bufio.NewReader(in)
-	first, _ := log.ReadString('\n')
-	base, ok := strings.CutPrefix(strings.TrimSpace(first), "mcpwire: listening on ")
-	if !ok || !strings.HasPrefix(base, "http://127.0.0.1:") {
-		t.Fatal(first)
+	if said, _ := bufio.NewReader(stderr).ReadString('\n'); !strings.HasPrefix(said, "mcpwire: listening on http://127.0.0.1:") {
+		t.Error(said)
 	}
-	for _, path := range []string{"/mcp", "/sse"} {
-		url := strings.TrimSuffix(base, "/mcp") + path + "?key=s3cret&b=s3cret"
-		trace, err := childCommand("mcpwire", "call", "-trace", "-protocol", "2025-11-25", "-header", "Authorization: Bearer s3cret", "-method", "ping", url).CombinedOutput()
-		if err != nil || bytes.Contains(trace, []byte("s3cret")) || !regexp.MustCompile(`(?s)A> Authorization: …\n.*session-1`).Match(trace) {
-			t.Errorf("%v\n%s", err, trace)
-		}
-	}
-	_ = server.Process.Signal(syscall.SIGTERM)
-	rest, _ := io.ReadAll(log)
-	if err := server.Wait(); err != nil || bytes.Contains(rest, []byte("s3cret")) || !bytes.Contains(rest, []byte("\n    A< Mcp-Session-Id: session-1\n")) {
-		t.Errorf("%v\n%s", err, rest)
+	_ = server.Process.Signal(syscall.SIGTERM) // if that fails, it does not end
+	if err := server.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 
-// The page has the lessons, and no script of others runs in it. Whoever has the token may watch, up to eight.
+// Whatever a trace is shown, it keeps little: 20,000 names of sessions, none of which is long, and 4 MiB of a line.
+func TestTraceIsBounded(t *testing.T) {
+	x := &trail{tap: new(options).newTap()}
+	shown := func(id string) string { return x.hide("Mcp-Session-Id: "+id, "<") }
+	const hidden = "Mcp-Session-Id: …"
+	if got := shown(strings.Repeat("x", 200)); got != hidden {
+		t.Error("a long id is shown as", got)
+	}
+	for i := range 20_000 {
+		if got := shown(strconv.Itoa(i)); got == hidden {
+			t.Fatal(i, "has no name")
+		}
+	}
+	if got := shown("more"); got != hidden {
+		t.Error("one session too many is shown as", got)
+	}
+	for range 6 {
+		if x.response(make([]byte, 1<<20), false); len(x.rest) > 4<<20 {
+			t.Error(len(x.rest), "bytes of a line are kept")
+		}
+	}
+}
+
+// The page has the lessons, and no secret. No script of others runs in it.
 func TestPage(t *testing.T) {
-	server := httptest.NewServer(programWith(t, "-watch", "-token", "s3cret").mux)
-	t.Cleanup(server.Close)
-	get := func(path, token string) *http.Response {
-		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
-		r.Header.Set("Authorization", "Bearer "+token)
-		response, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { response.Body.Close() })
-		return response
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
+	programWith(t, "-watch", "-token", "s3cret").mux.ServeHTTP(w, r)
+	text, policy := w.Body.String(), w.Header().Get("Content-Security-Policy")
+	if !strings.Contains(text, "A client starts a server, introduces itself") || strings.Contains(text, "s3cret") {
+		t.Errorf("%.1000s", text)
 	}
-	page := get("/", "")
-	text, _ := io.ReadAll(page.Body)
-	policy := page.Header.Get("Content-Security-Policy")
-	if !bytes.Contains(text, []byte("A client starts a server, introduces itself")) || strings.Contains(policy, "unsafe") || bytes.Contains(text, []byte("s3cret")) {
-		t.Errorf("%s\n%.1000s", policy, text)
-	}
-	for i, want := range []int{200, 200, 200, 200, 200, 200, 200, 200, 503} {
-		watch := get("/watch", "s3cret")
-		if watch.StatusCode != want {
-			t.Error(i, watch.Status)
-		}
-		if i == 0 {
-			get("/elsewhere?secret", "").Body.Close()
-			events := bufio.NewScanner(watch.Body)
-			for events.Scan() && !strings.Contains(events.Text(), `A\u003e GET /elsewhere?…\n`) && !strings.Contains(events.Text(), `A> GET /elsewhere?…\n`) {
-			}
-			if events.Err() != nil || events.Text() == "" {
-				t.Error(events.Err(), events.Text())
-			}
-		}
-	}
-	if refused := get("/watch", "x"); refused.StatusCode != 401 {
-		t.Error(refused.Status)
+	if policy == "" || strings.Contains(policy, "unsafe") {
+		t.Error(policy)
 	}
 }
 
 // A bridge finds HTTP+SSE, and begins a new session when the old one is lost.
 func TestBridge(t *testing.T) {
 	for _, path := range []string{"/mcp", "/sse"} {
-		var current atomic.Value
-		current.Store(programWith(t).mux)
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { current.Load().(http.Handler).ServeHTTP(w, r) }))
+		var current atomic.Pointer[program]
+		current.Store(programWith(t))
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			current.Load().mux.ServeHTTP(w, r)
+		}))
 		client, side := Pipe()
 		o := &options{target: []string{server.URL + path}}
 		b := &bridged{options: o, client: side, end: func(error) {}, ways: o.dialers(time.Second)}
 		go func() { _ = Serve(t.Context(), side, HandlerFunc(b.toServer), nil) }() // ends with the pipe
 		c := connected(t, DialerFunc(func(context.Context) (Conn, error) { return client, nil }), "2025-11-25")
 		for range 2 {
-			if result, err := c.CallTool(t.Context(), "echo", map[string]any{"text": path}); err != nil || result.Text() != path {
+			result, err := c.CallTool(t.Context(), "echo", map[string]any{"text": path})
+			if err != nil || result.Text() != path {
 				t.Error(path, result, err)
 			}
 			if path == "/mcp" {
-				current.Store(programWith(t).mux)
+				current.Store(programWith(t)) // which knows no session
 			}
 		}
 		c.Close()
@@ -2494,19 +2405,28 @@ func TestBridge(t *testing.T) {
 	}
 }
 
-// What the client of the command line refuses, and how it reads arguments. No $ref leads to the network.
+// What the client of the command line refuses to be asked.
 func TestAnswersOfCall(t *testing.T) {
 	c := &caller{options: &options{content: "{}"}}
-	for params, handle := range map[string]HandlerFunc{`{"mode":"url","message":"?"}`: c.elicit, `{"tools":[]}`: c.answerSampling, `{"toolChoice":{}}`: c.answerSampling} {
+	for params, handle := range map[string]HandlerFunc{
+		`{"mode":"url","message":"?"}`: c.elicit, `{"tools":[]}`: c.answerSampling, `{"toolChoice":{}}`: c.answerSampling} {
 		result, err := handle(t.Context(), &Exchange{Request: &Message{Params: json.RawMessage(params)}})
 		if fault, _ := reasons(err); fault == nil || fault.Code != CodeInvalidParams {
 			t.Error(params, result, err)
 		}
 	}
-	schema := json.RawMessage(`{"properties":{"s":{"type":["string","null"]},"i":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/i"}]},"e":{"enum":["a"]},
-		"net":{"$ref":"http://127.0.0.1:1/x"}},"$defs":{"i":{"type":"integer"}}}`)
-	for _, test := range [][3]string{{"s", "5", `"5"`}, {"i", "5", "5"}, {"i", "x", ""}, {"e", "1", `"1"`}, {"net", "1", "1"}, {"net", "x", `"x"`}, {"other", `{"a":1}`, `{"a":1}`}} {
-		if got, err := typed(test[1], property(schema, test[0])); string(got) != test[2] || (err != nil) != (test[2] == "") {
+}
+
+// How it reads an argument: what is no string must be JSON of the type that the schema names. No $ref leads to the network.
+func TestArgumentsOfCall(t *testing.T) {
+	schema := json.RawMessage(`{"properties":{"s":{"type":["string","null"]},"i":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/i"}]},
+		"e":{"enum":["a"]},"net":{"$ref":"http://127.0.0.1:1/x"}},"$defs":{"i":{"type":"integer"}}}`)
+	for _, test := range []struct{ name, text, want string }{
+		{"s", "5", `"5"`}, {"i", "5", "5"}, {"i", "x", ""}, {"e", "1", `"1"`},
+		{"net", "1", "1"}, {"net", "x", `"x"`}, {"other", `{"a":1}`, `{"a":1}`},
+	} {
+		got, err := typed(test.text, property(schema, test.name))
+		if isRefused := test.want == ""; string(got) != test.want || (err != nil) != isRefused {
 			t.Error(test, string(got), err)
 		}
 	}
@@ -2531,8 +2451,11 @@ func TestStderr(t *testing.T) {
 
 // What is decoded can be encoded, and is the same again.
 func FuzzDecode(f *testing.F) {
-	for _, text := range []string{`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\u0000"}}`, `[{"jsonrpc":"2.0","id":"x","result":{}},5]`,
-		`{"jsonrpc":"2.0","id":1e5,"method":"m"}`, `{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":"é","data":[1]}}`, "\xff", "[]", `{"id":1,"id":2}`} {
+	for _, text := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\u0000"}}`, `[{"jsonrpc":"2.0","id":"x","result":{}},5]`,
+		`{"jsonrpc":"2.0","id":1e5,"method":"m"}`, `{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":"é","data":[1]}}`,
+		"\xff", "[]", `{"id":1,"id":2}`,
+	} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -2549,8 +2472,8 @@ func FuzzDecode(f *testing.F) {
 }
 
 // eventsIn writes out the events of a stream.
-func eventsIn(r io.Reader, max int) (text string) {
-	for e, err := range ReadEvents(r, max) {
+func eventsIn(r io.Reader) (text string) {
+	for e, err := range ReadEvents(r, 10) {
 		if err != nil {
 			return text + err.Error()
 		}
@@ -2559,25 +2482,14 @@ func eventsIn(r io.Reader, max int) (text string) {
 	return text
 }
 
-var streams = []struct{ in, want string }{
-	{"data: a\n\n", ` "" "a" 0s;`}, {"data: a\n", ``}, {"data: 123456789\n\n", ` "" "123456789" 0s;`},
-	{"data: 12345678901\n\n", `bufio.Scanner: token too long`},
-	{"\ufeffdata:a\r\rdata: b\r\n\r\n", ` "" "a" 0s; "" "b" 0s;`},
-	{"data: a\ndata:\ndata:  b\n\n", ` "" "a\n\n b" 0s;`},
-	{"event: x\nid: 7\nretry: 3000\n: comment\nother: y\ndata\n\n", `x "7" "" 3s;`},
-	{"id: a\x00b\nretry: 5e3\nretry: -1\ndata: x\n\n", ` "" "x" 0s;`},
-}
-
-// A stream is the same in one piece and byte by byte, and no event is too large.
+// A stream is the same in one piece and byte by byte, and no event is larger than 10 bytes.
 func FuzzReadEvents(f *testing.F) {
-	for _, test := range streams {
-		if got := eventsIn(strings.NewReader(test.in), 10); got != test.want {
-			f.Errorf("%q: got %s", test.in, got)
-		}
-		f.Add([]byte(test.in))
+	for _, in := range []string{"data: a\n\n", "data: 12345678901\n\n", "\ufeffdata:a\r\rdata: b\r\n\r\n", "data: a\ndata:\ndata:  b\n\n",
+		"event: x\nid: 7\nretry: 3000\n: comment\nother: y\ndata\n\n", "id: a\x00b\nretry: 5e3\nretry: -1\ndata: x\n\n"} {
+		f.Add([]byte(in))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		whole, pieces := eventsIn(bytes.NewReader(in), 10), eventsIn(iotest.OneByteReader(bytes.NewReader(in)), 10)
+		whole, pieces := eventsIn(bytes.NewReader(in)), eventsIn(iotest.OneByteReader(bytes.NewReader(in)))
 		if whole != pieces {
 			t.Errorf("%s\n%s", whole, pieces)
 		}
@@ -2587,8 +2499,11 @@ func FuzzReadEvents(f *testing.F) {
 // Whatever is posted, the answer is one of MCP, and the server lives on.
 func FuzzPost(f *testing.F) {
 	for _, version := range []string{"", "2025-11-25", "2026-07-28"} {
-		for _, body := range []string{`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `[{"jsonrpc":"2.0","id":1,"method":"tools/list"}]`, `{"jsonrpc":"2.0","method":"x"}`,
-			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"},` + student + `}}`} {
+		for _, body := range []string{
+			`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `[{"jsonrpc":"2.0","id":1,"method":"tools/list"}]`,
+			`{"jsonrpc":"2.0","method":"x"}`,
+			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"},` + student + `}}`,
+		} {
 			f.Add(version, "tools/call", "echo", []byte(body))
 		}
 	}
@@ -2597,12 +2512,13 @@ func FuzzPost(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/mcp", bytes.NewReader(body))
-		r.Header = http.Header{"Content-Type": {"application/json"}, "Mcp-Protocol-Version": {version}, "Mcp-Method": {method}, "Mcp-Name": {name}}
+		r.Header = http.Header{"Content-Type": {"application/json"}, "Mcp-Protocol-Version": {version},
+			"Mcp-Method": {method}, "Mcp-Name": {name}}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		isStream := w.Header().Get("Content-Type") == "text/event-stream"
-		switch text := w.Body.Bytes(); {
-		case isStream && w.Code == http.StatusOK:
+		text := w.Body.Bytes()
+		switch {
+		case w.Code == http.StatusOK && w.Header().Get("Content-Type") == "text/event-stream":
 			for e, err := range ReadEvents(bytes.NewReader(text), 8<<20) {
 				if err != nil || len(e.Data) > 0 && !json.Valid(e.Data) {
 					t.Errorf("%v %s", err, e.Data)
