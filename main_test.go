@@ -205,7 +205,7 @@ func (s *step) isContinuedBy(next *step) bool {
 // isDirection reports whether this is no message: (ends), (breaks), (hangs up) and so on.
 func (s *step) isDirection() bool { return strings.HasPrefix(s.text, "(") }
 
-// A handshake in full, on each transport. The words in capitals are replaced.
+// A handshake in full. The words in capitals are replaced.
 const (
 	pipeHandshake = `
     > INITIALIZE
@@ -220,37 +220,20 @@ const (
     A< RESULT
     B> POST /mcp INITIALIZED
     B< 202`
-	sseHandshake = `
-    A> GET /sse
-    A< 200 text/event-stream
-    A< event: endpoint
-    A< data: /sse?session=session-1
-    A<
-    B> POST /sse?session=session-1 INITIALIZE
-    B< 202
-    A< event: message
-    A< data: RESULT
-    A<
-    C> POST /sse?session=session-1 INITIALIZED
-    C< 202`
 )
 
 // handshake returns the steps that "handshake VERSION CAPABILITIES" stands for. They belong to no line
 // of the page.
 func (c *conversation) handshake(at int) []*step {
 	version, capabilities, _ := strings.Cut(c.agreed(), " ")
-	capabilities = cmp.Or(strings.TrimPrefix(capabilities, "/sse"), "{}")
 	text := pipeHandshake
-	switch {
-	case c.overSSE():
-		text = sseHandshake
-	case c.overHTTP():
+	if c.overHTTP() {
 		text = httpHandshake
 	}
 	text = strings.NewReplacer(
 		"INITIALIZED", `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
 		"INITIALIZE", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+version+
-			`","capabilities":`+capabilities+`,"clientInfo":{"name":"student","version":"1.0"}}}`,
+			`","capabilities":`+cmp.Or(capabilities, "{}")+`,"clientInfo":{"name":"student","version":"1.0"}}}`,
 		"RESULT", `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"`+version+`","capabilities":`+
 			`{"prompts":{},"resources":{"subscribe":true},"tools":{}},"serverInfo":{"name":"teacher","version":"1.0"}}}`,
 	).Replace(text)
@@ -279,7 +262,7 @@ func (c *conversation) overHTTP() bool { return c.clientSays(`^[A-Z]+ (/|http)`)
 
 // overSSE reports whether it uses the transport of 2024-11-05.
 func (c *conversation) overSSE() bool {
-	return slices.Contains(c.flags, "/sse") || c.clientSays(`^[A-Z]+ /sse`) || strings.Contains(c.agreed(), "/sse")
+	return slices.Contains(c.flags, "/sse") || c.clientSays(`^[A-Z]+ /sse`)
 }
 
 // clientSays reports whether the client says something like this in the page.
@@ -614,7 +597,7 @@ func (c *conversation) usual(s *step, request, body string) http.Header {
 	m := messageIn(body)
 	modern := textOf(member(member(m.Params, "_meta"), metaVersion))
 	switch isOpening := m.Method == "initialize" || m.Method == "server/discover"; {
-	case version != "" && !c.overSSE() && !isOpening:
+	case version != "" && !isOpening:
 		header.Set("Mcp-Session-Id", "session-1")
 		if revision(version).VersionHeader {
 			header.Set("Mcp-Protocol-Version", version)
@@ -1365,41 +1348,6 @@ func connected(t *testing.T, dial Dialer, versions ...string) *Client {
 	return c
 }
 
-// eachWay runs a test in a bubble for each way to talk to the demo. Nothing is kept after it.
-func eachWay(t *testing.T, test func(t *testing.T, c *Client, d *demo)) {
-	for _, way := range []struct{ transport, version string }{
-		{"pipe", "2026-07-28"}, {"pipe", "2025-11-25"}, {"HTTP", "2026-07-28"}, {"HTTP", "2025-11-25"},
-		{"HTTP without Flush", "2025-11-25"}, {"HTTP+SSE", "2025-06-18"},
-	} {
-		bubble := func(t *testing.T) {
-			d := newDemo()
-			mcp, sse := serving(t, d, 1<<20), &SSEHandler{Handler: d}
-			t.Cleanup(sse.Close)
-			dial := piped(t, d, nil)
-			switch way.transport {
-			case "HTTP":
-				dial = &HTTPDialer{URL: "http://localhost/", Client: inMemory(mcp)}
-			case "HTTP without Flush": // as some middleware has it
-				hiding := func(w http.ResponseWriter, r *http.Request) { mcp.ServeHTTP(struct{ http.ResponseWriter }{w}, r) }
-				dial = &HTTPDialer{URL: "http://localhost/", Client: inMemory(http.HandlerFunc(hiding))}
-			case "HTTP+SSE":
-				dial = SSEDialer{URL: "http://localhost/", Client: inMemory(sse)}
-			}
-			c := connected(t, dial, way.version)
-			test(t, c, d)
-			c.Close()
-			if err := c.Call(t.Context(), "ping", nil, nil); !errors.Is(err, ErrClosed) {
-				t.Error(err)
-			}
-			mcp.Sessions.Close()
-			if synctest.Wait(); mcp.Sessions.kept.Load() != 0 {
-				t.Error(mcp.Sessions.kept.Load(), "bytes of sessions that have ended")
-			}
-		}
-		t.Run(way.transport+" "+way.version, func(t *testing.T) { synctest.Test(t, bubble) })
-	}
-}
-
 // serving returns a handler with sessions, whose streams keep so many bytes each. It is closed at the end of the test.
 func serving(t *testing.T, handler Handler, keep int) *StreamableHandler {
 	h := &StreamableHandler{Handler: handler, Sessions: &Sessions{Keep: keep}}
@@ -1457,104 +1405,112 @@ func count(n, delayMs int) CallToolParams {
 
 // ==== Calls ====
 
-// Many calls at once, with reports, questions and cancellations: each gets what is its own, and nothing more after its
-// answer, whatever its handler has left behind. A handler whose call is cancelled ends, however early that is.
+// Many calls at once, on each way to talk to the demo: with reports, questions and cancellations. Each gets what is its
+// own, and nothing more after its answer, whatever its handler has left behind. A handler whose call is cancelled ends,
+// however early that is. Nothing is kept in the end.
 func TestCallsAtOnce(t *testing.T) {
-	eachWay(t, func(t *testing.T, c *Client, d *demo) {
-		var waiting atomic.Int64
-		AddTool(d.Server, Tool{Name: "wait"}, func(ctx context.Context, _ *Exchange, _ struct{}) (any, error) {
-			waiting.Add(1)
-			defer waiting.Add(-1)
-			<-ctx.Done()
-			return nil, ctx.Err()
-		})
-		AddTool(d.Server, Tool{Name: "late"}, func(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
-			time.AfterFunc(time.Second, func() { _ = x.Progress(context.WithoutCancel(ctx), 1, 1, "") })
-			return "done", nil
-		})
-		var calls sync.WaitGroup
-		for i := range 20 {
-			calls.Go(func() {
-				var result ToolResult
-				seen := 0
-				report := func(ProgressParams) { seen++ }
-				err := c.CallWithProgress(t.Context(), "tools/call", count(i, 3), &result, report)
-				if err != nil || result.Text() != fmt.Sprint("counted to ", i) || seen != i {
-					t.Errorf("%d: %v, %v, %d reports", i, result, err, seen)
-				}
-			})
-			calls.Go(func() {
-				if result, err := c.CallTool(t.Context(), "ask", nil); err != nil || result.Text() != "Hello, Ada" {
-					t.Error(result, err)
-				}
-			})
-			calls.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Millisecond)
-				defer cancel()
-				if _, err := c.CallTool(ctx, "wait", nil); !errors.Is(err, context.DeadlineExceeded) {
-					t.Error(err)
-				}
-			})
+	for _, way := range []struct{ transport, version string }{
+		{"pipe", "2026-07-28"}, {"pipe", "2025-11-25"}, {"HTTP", "2026-07-28"}, {"HTTP", "2025-11-25"},
+		{"HTTP without Flush", "2025-11-25"}, {"HTTP+SSE", "2025-06-18"},
+	} {
+		bubble := func(t *testing.T) {
+			d := newDemo()
+			mcp, sse := serving(t, d, 1<<20), &SSEHandler{Handler: d}
+			t.Cleanup(sse.Close)
+			dial := piped(t, d, nil)
+			switch way.transport {
+			case "HTTP":
+				dial = &HTTPDialer{URL: "http://localhost/", Client: inMemory(mcp)}
+			case "HTTP without Flush": // as some middleware has it
+				hiding := func(w http.ResponseWriter, r *http.Request) { mcp.ServeHTTP(struct{ http.ResponseWriter }{w}, r) }
+				dial = &HTTPDialer{URL: "http://localhost/", Client: inMemory(http.HandlerFunc(hiding))}
+			case "HTTP+SSE":
+				dial = SSEDialer{URL: "http://localhost/", Client: inMemory(sse)}
+			}
+			c := connected(t, dial, way.version)
+			callAtOnce(t, c, d)
+			c.Close()
+			if err := c.Call(t.Context(), "ping", nil, nil); !errors.Is(err, ErrClosed) {
+				t.Error(err)
+			}
+			mcp.Sessions.Close()
+			if synctest.Wait(); mcp.Sessions.kept.Load() != 0 {
+				t.Error(mcp.Sessions.kept.Load(), "bytes of sessions that have ended")
+			}
 		}
-		calls.Wait()
-		if synctest.Wait(); waiting.Load() != 0 {
-			t.Error(waiting.Load(), "handlers wait on")
-		}
-		c.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { t.Error(x.Request); return nil, nil })
-		late := CallToolParams{Name: "late"}
-		if err := c.CallWithProgress(t.Context(), "tools/call", late, nil, func(ProgressParams) {}); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(2 * time.Second)
+		t.Run(way.transport+" "+way.version, func(t *testing.T) { synctest.Test(t, bubble) })
+	}
+}
+
+// callAtOnce makes the calls of TestCallsAtOnce.
+func callAtOnce(t *testing.T, c *Client, d *demo) {
+	var waiting atomic.Int64
+	AddTool(d.Server, Tool{Name: "wait"}, func(ctx context.Context, _ *Exchange, _ struct{}) (any, error) {
+		waiting.Add(1)
+		defer waiting.Add(-1)
+		<-ctx.Done()
+		return nil, ctx.Err()
 	})
+	AddTool(d.Server, Tool{Name: "late"}, func(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
+		time.AfterFunc(time.Second, func() { _ = x.Progress(context.WithoutCancel(ctx), 1, 1, "") })
+		return "done", nil
+	})
+	var calls sync.WaitGroup
+	for i := range 20 {
+		calls.Go(func() {
+			var result ToolResult
+			seen := 0
+			report := func(ProgressParams) { seen++ }
+			err := c.CallWithProgress(t.Context(), "tools/call", count(i, 3), &result, report)
+			if err != nil || result.Text() != fmt.Sprint("counted to ", i) || seen != i {
+				t.Errorf("%d: %v, %v, %d reports", i, result, err, seen)
+			}
+		})
+		calls.Go(func() {
+			if result, err := c.CallTool(t.Context(), "ask", nil); err != nil || result.Text() != "Hello, Ada" {
+				t.Error(result, err)
+			}
+		})
+		calls.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Millisecond)
+			defer cancel()
+			if _, err := c.CallTool(ctx, "wait", nil); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		})
+	}
+	calls.Wait()
+	if synctest.Wait(); waiting.Load() != 0 {
+		t.Error(waiting.Load(), "handlers wait on")
+	}
+	c.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { t.Error(x.Request); return nil, nil })
+	late := CallToolParams{Name: "late"}
+	if err := c.CallWithProgress(t.Context(), "tools/call", late, nil, func(ProgressParams) {}); err != nil {
+		t.Error(err)
+	}
+	time.Sleep(2 * time.Second)
 }
 
 // What a handler says or does that is not for the wire costs only its request, and is logged.
 func TestInternalErrors(t *testing.T) {
-	damaged := &Error{Code: 1, Message: "no", Data: json.RawMessage("disk full")}
-	methods := map[string]HandlerFunc{
-		"plain":       func(context.Context, *Exchange) (any, error) { return nil, errors.New("disk full") },
-		"panic":       func(context.Context, *Exchange) (any, error) { panic("disk full") },
-		"damaged":     func(context.Context, *Exchange) (any, error) { return nil, damaged },
-		"unencodable": func(context.Context, *Exchange) (any, error) { return map[string]any{"f": func() {}}, nil },
-	}
-	eachWay(t, func(t *testing.T, c *Client, d *demo) {
-		maps.Copy(d.Methods, methods)
-		for method := range methods {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		damaged := &Error{Code: 1, Message: "no", Data: json.RawMessage("disk full")}
+		s := &Server{Methods: map[string]HandlerFunc{
+			"plain":       func(context.Context, *Exchange) (any, error) { return nil, errors.New("disk full") },
+			"panic":       func(context.Context, *Exchange) (any, error) { panic("disk full") },
+			"damaged":     func(context.Context, *Exchange) (any, error) { return nil, damaged },
+			"unencodable": func(context.Context, *Exchange) (any, error) { return map[string]any{"f": func() {}}, nil },
+		}}
+		c := connected(t, piped(t, s, slog.New(slog.NewTextHandler(&log, nil))))
+		for method := range s.Methods {
 			fault, ok := errors.AsType[*Error](c.Call(t.Context(), method, nil, nil))
 			if !ok || fault.Code != CodeInternalError || fault.Message != "Internal error" || fault.Data != nil {
 				t.Error(method, fault)
 			}
 		}
-		var log bytes.Buffer
-		logged := connected(t, piped(t, d, slog.New(slog.NewTextHandler(&log, nil))))
-		_ = logged.Call(t.Context(), "plain", nil, nil) // it fails
-		if logged.Close(); !strings.Contains(log.String(), "disk full") {
-			t.Errorf("logged: %q", &log)
-		}
-	})
-}
-
-// A subscription hears what it has asked for, and nothing else, whatever a server publishes.
-func TestListen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newDemo()
-		c := connected(t, piped(t, d, nil), "2025-11-25")
-		var heard []string
-		c.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-			heard = append(heard, x.Request.Method)
-			return nil, nil
-		})
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		time.AfterFunc(time.Second, func() {
-			for _, method := range []string{"notifications/message", "notifications/progress", "notifications/resources/updated"} {
-				d.Publish(method, ResourceParams{"note:///a"})
-			}
-		})
-		_ = c.Listen(ctx, ListenFilter{ResourceSubscriptions: []string{"note:///a"}}) // it ends with its context
-		if !slices.Equal(heard, []string{"notifications/resources/updated"}) {
-			t.Error(heard)
+		if synctest.Wait(); strings.Count(log.String(), "disk full") < 2 {
+			t.Errorf("logged: %s", &log)
 		}
 	})
 }
@@ -1574,26 +1530,6 @@ func TestUnconnected(t *testing.T) {
 		cancel()
 		if err := p.Call(t.Context(), "x", nil, nil); err == nil {
 			t.Error("a call after the context of Open")
-		}
-	})
-}
-
-// A Handler that is no Server can ask nobody without a session: it gets an error, and the next request is served. A
-// notification whose handler takes long is answered 202 when it is done.
-func TestCustomHandler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &StreamableHandler{Handler: HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-			time.Sleep(5 * time.Second)
-			return nil, x.Call(ctx, "ping", nil, nil)
-		})}
-		for range 2 {
-			if w := post(h, `{"jsonrpc":"2.0","id":1,"method":"m"}`); !strings.Contains(w.Body.String(), `"error"`) {
-				t.Error(w.Code, w.Body)
-			}
-		}
-		w := post(h, `{"jsonrpc":"2.0","method":"n"}`, "Accept: application/json, text/event-stream")
-		if w.Code != http.StatusAccepted || w.Body.Len() > 0 {
-			t.Error(w.Code, w.Header(), w.Body)
 		}
 	})
 }
@@ -1639,29 +1575,23 @@ func TestCutAtEachByte(t *testing.T) {
 	}
 }
 
-// recorder is a response that records its last write deadline, and whose client may not read.
+// recorder is a response that records its write deadlines, and whose client may not read.
 type recorder struct {
 	*httptest.ResponseRecorder
-	stalled  func()        // a write waits for it, and fails; nil: the client reads
-	ended    chan struct{} // closed by a deadline that is over
-	deadline atomic.Pointer[time.Time]
-	longest  time.Duration // from a write to its deadline
+	deadlines chan time.Time
+	stall     func() // before a write fails; nil: the client reads
 }
 
-func (w *recorder) Flush() {}
-func (w *recorder) SetWriteDeadline(t time.Time) error {
-	w.deadline.Store(&t)
-	left := time.Until(t)
-	w.longest = max(w.longest, left)
-	if left <= 0 && w.ended != nil && !t.IsZero() {
-		close(w.ended)
-	}
-	return nil
+func newRecorder(stall func()) *recorder {
+	return &recorder{httptest.NewRecorder(), make(chan time.Time, 1000), stall}
 }
+
+func (w *recorder) Flush()                             {}
+func (w *recorder) SetWriteDeadline(t time.Time) error { w.deadlines <- t; return nil }
 
 func (w *recorder) Write(text []byte) (int, error) {
-	if w.stalled != nil {
-		w.stalled()
+	if w.stall != nil {
+		w.stall()
 		return 0, os.ErrDeadlineExceeded
 	}
 	return w.ResponseRecorder.Write(text)
@@ -1674,20 +1604,24 @@ func TestSlowReader(t *testing.T) {
 		h := serving(t, newDemo(), 1<<20)
 		h.KeepAlive = -1
 		session := open(h)
-		// A write fails at once: to wait would stop the time of a bubble, as a stream holds its lock meanwhile.
-		slow := &recorder{ResponseRecorder: httptest.NewRecorder(), stalled: func() {}}
-		h.ServeHTTP(slow, httpRequest(t.Context(), http.MethodPost, countInSession(2, 3, 10), session))
-		if slow.longest.Round(time.Second) != 30*time.Second {
-			t.Error("it may take", slow.longest)
+		slow := newRecorder(func() {}) // it fails at once: a bubble's time stands still while a stream holds its lock
+		h.ServeHTTP(slow, httpRequest(t.Context(), http.MethodPost, countInSession(2, 3, 0), session))
+		if left := time.Until(<-slow.deadlines); left.Round(time.Second) != 30*time.Second {
+			t.Error("a write may take", left)
 		}
 		w := resume(h, session)
 		if strings.Count(w.Body.String(), `"progress":`) != 3 || !strings.Contains(w.Body.String(), "counted to 3") {
 			t.Error(w.Code, w.Body)
 		}
-		silent := &recorder{ResponseRecorder: httptest.NewRecorder()}
+		silent := newRecorder(nil)
 		go h.ServeHTTP(silent, httpRequest(t.Context(), http.MethodGet, "", session))
-		if synctest.Wait(); silent.deadline.Load() == nil || !silent.deadline.Load().IsZero() {
-			t.Error("the deadline is", silent.deadline.Load())
+		synctest.Wait()
+		last := <-silent.deadlines
+		for len(silent.deadlines) > 0 {
+			last = <-silent.deadlines
+		}
+		if !last.IsZero() {
+			t.Error("silence may last until", last)
 		}
 	})
 }
@@ -1695,18 +1629,21 @@ func TestSlowReader(t *testing.T) {
 // Who comes back takes over at once, even if a write to the older response is stalled.
 func TestNewerReader(t *testing.T) {
 	h := serving(t, newDemo(), 1<<20)
-	session, begun := open(h), make(chan struct{})
-	old := &recorder{ResponseRecorder: httptest.NewRecorder(), ended: make(chan struct{})}
-	old.stalled = func() {
-		close(begun)
-		select {
-		case <-old.ended:
-		case <-time.After(5 * time.Second): // so that the test ends
-			t.Error("the older response is not taken back")
+	session, stalled := open(h), make(chan struct{})
+	var old *recorder
+	old = newRecorder(func() {
+		close(stalled)
+		for deadline := (time.Time{}); deadline.IsZero() || time.Until(deadline) > 0; {
+			select {
+			case deadline = <-old.deadlines:
+			case <-time.After(5 * time.Second): // so that the test ends
+				t.Error("the older response is not taken back")
+				return
+			}
 		}
-	}
+	})
 	go h.ServeHTTP(old, httpRequest(t.Context(), http.MethodPost, countInSession(2, 3, 0), session))
-	<-begun
+	<-stalled
 	if w := resume(h, session); !strings.Contains(w.Body.String(), "counted to 3") {
 		t.Error(w.Code, w.Body)
 	}
@@ -1792,64 +1729,48 @@ func TestSessionsEnd(t *testing.T) {
 
 // Ids of sessions are long, of visible ASCII, and tell nothing of each other.
 func TestSessionIDs(t *testing.T) {
-	h, seen := serving(t, newDemo(), 0), map[string]bool{}
+	h, isTaken := serving(t, newDemo(), 0), map[string]bool{}
 	for range 50 {
 		_, id, _ := strings.Cut(open(h), ": ")
-		if !regexp.MustCompile("^[!-~]{26,}$").MatchString(id) {
-			t.Fatal(id)
+		begin, end := id[:len(id)/2], id[len(id)/2:]
+		if !regexp.MustCompile("^[!-~]{26,}$").MatchString(id) || isTaken[begin] || isTaken[end] {
+			t.Error(id)
 		}
-		for _, part := range []string{"begins " + id[:10], "ends " + id[len(id)-10:]} {
-			if seen[part] {
-				t.Error("two ids have this in common:", part)
-			}
-			seen[part] = true
-		}
+		isTaken[begin], isTaken[end] = true, true
 	}
 }
 
-// A session that ends between two steps of a request leaves nothing behind, and one that is in use is not idle. When
-// all keep too much, the streams that ended first go.
+// A session that is deleted between two steps of a request leaves nothing behind.
 func TestSessionEndsBetween(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := serving(t, newDemo(), 1<<20)
-		table := h.Sessions
-		inUse := func() *session {
-			_, id, _ := strings.Cut(open(h), ": ")
-			return table.enter(id, "")
+		_, id, _ := strings.Cut(open(h), ": ")
+		s := h.Sessions.enter(id, "")
+		h.Sessions.remove(s, ErrSessionEnded, false)
+		if h.Sessions.addStream(s, &stream{}) {
+			t.Error("it gets a stream")
 		}
-		busy := inUse()
-		if table.remove(busy, ErrSessionEnded, true); table.enter(busy.id, "") != busy {
-			t.Error("a session that is in use has ended")
-		}
-		early := inUse()
-		if table.remove(early, ErrSessionEnded, false); table.addStream(early, &stream{}) {
-			t.Error("a stream in a session that has ended")
-		}
-		late, st := inUse(), &stream{}
-		table.addStream(late, st)
-		table.remove(late, ErrSessionEnded, false)
-		st.add(payload(&Message{Method: "m"}))
-		if table.finish(late, st); table.kept.Load() != 0 {
-			t.Error(table.kept.Load(), "bytes are kept")
-		}
-		again := inUse()
-		table.leave(again)
-		table.enter(again.id, "")
-		table.remove(again, ErrSessionEnded, false) // a DELETE, while a request runs
-		if table.leave(again); again.idle.Stop() {
-			t.Error("a session that was deleted waits for its end")
-		}
-		table.kept.Store(maxAllKept)
-		first, second := &stream{}, &stream{}
-		for _, st := range []*stream{first, second} {
-			table.addStream(busy, st)
-			st.add(payload(&Message{Method: "m"}))
-			table.finish(busy, st)
-		}
-		if len(first.kept) > 0 || len(second.kept) == 0 {
-			t.Error("the oldest stream is kept, or the newest is not")
+		if h.Sessions.leave(s); s.idle.Stop() {
+			t.Error("it waits for its end")
 		}
 	})
+}
+
+// When all streams together keep too much, the streams that ended first go.
+func TestOldestStreamsGo(t *testing.T) {
+	h := serving(t, newDemo(), 1<<20)
+	_, id, _ := strings.Cut(open(h), ": ")
+	s := h.Sessions.enter(id, "")
+	h.Sessions.kept.Store(maxAllKept)
+	first, second := &stream{}, &stream{}
+	for _, st := range []*stream{first, second} {
+		h.Sessions.addStream(s, st)
+		st.add(payload(&Message{Method: "m"}))
+		h.Sessions.finish(s, st)
+	}
+	if len(first.kept) > 0 || len(second.kept) == 0 {
+		t.Error("the oldest stream is kept, or the newest is not")
+	}
 }
 
 // Two requests that change what was agreed on with a client do not undo each other's change.
@@ -2110,8 +2031,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// What a tool returns is what its caller gets: bytes as Base64, and an object as text, too. It must be an object. The
-// arguments may be a struct without tags.
+// What a tool returns, as it travels: bytes are Base64, an object is there as text, too, and what is no object is an
+// error. The arguments may be a struct without tags.
 func TestContents(t *testing.T) {
 	all := []Content{TextContent(""), {Type: "image", Data: []byte{1, 2, 3}, MimeType: "image/png"},
 		{Type: "resource_link", URI: "a:b", Name: "b"},
@@ -2119,32 +2040,32 @@ func TestContents(t *testing.T) {
 	const wire = `[{"type":"text","text":""},{"type":"image","data":"AQID","mimeType":"image/png"},` +
 		`{"type":"resource_link","uri":"a:b","name":"b"},` +
 		`{"type":"resource","resource":{"uri":"a:c","mimeType":"x/y","blob":"AA=="}}]`
-	if text, err := encode(all); err != nil || string(text) != wire {
-		t.Errorf("%s, %v", text, err)
-	}
-	const object = `{"n":1}`
 	type arguments struct {
 		A       int
 		B       string `json:"-"`
 		private int
 	}
 	for _, test := range []struct {
-		returned  any
-		want      ToolResult
-		isRefused bool
+		returned any
+		want     string // "": an error
 	}{
-		{ToolResult{Content: all}, ToolResult{Content: all}, false},
-		{&ToolResult{Content: all, IsError: true}, ToolResult{Content: all, IsError: true}, false},
-		{map[string]int{"n": 1}, ToolResult{Content: []Content{TextContent(object)}, StructuredContent: []byte(object)}, false},
-		{[]string{"a"}, ToolResult{}, true},
+		{ToolResult{Content: all}, `{"content":` + wire + `}`},
+		{&ToolResult{IsError: true}, `{"content":[],"isError":true}`},
+		{map[string]int{"n": 1}, `{"content":[{"type":"text","text":"{\"n\":1}"}],"structuredContent":{"n":1}}`},
+		{[]string{"a"}, ""},
 	} {
 		s := &Server{}
 		AddTool(s, Tool{Name: "t"}, func(context.Context, *Exchange, arguments) (any, error) { return test.returned, nil })
-		got, err := connected(t, piped(t, s, nil)).CallTool(t.Context(), "t", map[string]int{"A": 1})
-		got.Meta = nil // it names the server
-		if isRight := err == nil && reflect.DeepEqual(got, test.want); isRight == test.isRefused {
-			t.Errorf("%v: %v, %v", test.returned, got, err)
+		c := connected(t, piped(t, s, nil), "2025-11-25")
+		var got json.RawMessage
+		err := c.Call(t.Context(), "tools/call", CallToolParams{Name: "t", Arguments: map[string]int{"A": 1}}, &got)
+		if string(got) != test.want || (err != nil) != (test.want == "") {
+			t.Errorf("%v: %s, %v", test.returned, got, err)
 		}
+	}
+	var read []Content
+	if err := json.Unmarshal([]byte(wire), &read); err != nil || !reflect.DeepEqual(read, all) {
+		t.Error(read, err)
 	}
 }
 
@@ -2511,10 +2432,8 @@ func FuzzPost(f *testing.F) {
 	f.Fuzz(func(t *testing.T, version, method, name string, body []byte) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/mcp", bytes.NewReader(body))
-		r.Header = http.Header{"Content-Type": {"application/json"}, "Mcp-Protocol-Version": {version},
-			"Mcp-Method": {method}, "Mcp-Name": {name}}
-		w := httptest.NewRecorder()
+		w, r := httptest.NewRecorder(), httpRequest(ctx, http.MethodPost, string(body))
+		r.Header["Mcp-Protocol-Version"], r.Header["Mcp-Method"], r.Header["Mcp-Name"] = []string{version}, []string{method}, []string{name}
 		h.ServeHTTP(w, r)
 		text := w.Body.Bytes()
 		switch {
