@@ -61,7 +61,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -79,8 +78,8 @@ import (
 
 // ==== Pages ====
 //
-// A page is a lesson, or has cases, each under a heading. What is played stands in the lines that are
-// indented: testdata/cases/README.md has the notation.
+// A page is a lesson, or has cases, each under a heading. What is played stands in the lines that are indented:
+// testdata/cases/README.md has the notation.
 
 var update = flag.Bool("update", false, "rewrite what the tested end says in testdata")
 
@@ -126,16 +125,17 @@ func playPage(t *testing.T, file string) {
 }
 
 type conversation struct {
-	title string   // of a case; a lesson has none
-	flags []string // the words after "$ mcpwire"
-	lines []string // of the page
-	steps []*step
+	title   string   // of a case; a lesson has none
+	flags   []string // the words after "$ mcpwire"
+	version string   // of the handshake, if there is one
+	lines   []string // of the page
+	steps   []*step
 }
 
 // A step is what one side says in an exchange without a break, or what an application does or gets.
 type step struct {
 	from, to int           // its lines in the page
-	isHidden bool          // it belongs to the handshake that stands in the page
+	isHidden bool          // it is in no line of the page
 	isLast   bool          // at most (ends) comes after it in its exchange
 	pause    time.Duration // that passes before it
 	letter   string        // of its exchange over HTTP
@@ -162,9 +162,21 @@ func stepOf(line string) *step {
 	return nil
 }
 
-// conversationOf finds the steps in the lines of a page. Neighbours may be one step.
+// conversationOf finds the conversation in the lines of a page.
 func conversationOf(title string, lines, flags []string) *conversation {
 	c := &conversation{title: title, lines: lines, flags: flags}
+	c.addSteps(lines)
+	c.addOpening()
+	isSeen := map[string]bool{}
+	for _, s := range slices.Backward(c.steps) {
+		s.isLast = !isSeen[s.letter]
+		isSeen[s.letter] = isSeen[s.letter] || s.text != "(ends)\n"
+	}
+	return c
+}
+
+// addSteps adds the steps that stand in lines. Neighbours may be one step.
+func (c *conversation) addSteps(lines []string) {
 	var last *step // of the line before; nil: there is none
 	for i, line := range lines {
 		s := stepOf(line)
@@ -185,15 +197,6 @@ func conversationOf(title string, lines, flags []string) *conversation {
 		}
 		last.to = i + 1
 	}
-	if i := slices.IndexFunc(c.steps, func(s *step) bool { return s.verb == "handshake" }); i >= 0 {
-		c.steps = slices.Insert(c.steps, i+1, c.handshake(c.steps[i].to)...)
-	}
-	isSeen := map[string]bool{}
-	for _, s := range slices.Backward(c.steps) {
-		s.isLast = !isSeen[s.letter]
-		isSeen[s.letter] = isSeen[s.letter] || s.text != "(ends)\n"
-	}
-	return c
 }
 
 // isContinuedBy reports whether the next step is one with this: the same side says more.
@@ -205,7 +208,7 @@ func (s *step) isContinuedBy(next *step) bool {
 // isDirection reports whether this is no message: (ends), (breaks), (hangs up) and so on.
 func (s *step) isDirection() bool { return strings.HasPrefix(s.text, "(") }
 
-// A handshake in full. The words in capitals are replaced.
+// What opens a conversation, where the page leaves it out. The words in capitals are replaced.
 const (
 	pipeHandshake = `
     > INITIALIZE
@@ -220,38 +223,44 @@ const (
     A< RESULT
     B> POST /mcp INITIALIZED
     B< 202`
+	pipeDiscovery = `
+    > DISCOVER
+    < FOUND`
+	httpDiscovery = `
+    ?> POST /mcp DISCOVER
+    ?< 200 FOUND`
 )
 
-// handshake returns the steps that "handshake VERSION CAPABILITIES" stands for. They belong to no line
-// of the page.
-func (c *conversation) handshake(at int) []*step {
-	version, capabilities, _ := strings.Cut(c.agreed(), " ")
-	text := pipeHandshake
+// addOpening adds the steps that "handshake VERSION CAPABILITIES" stands for, or those with which a Client finds out
+// that the server is modern. They belong to no line of the page.
+func (c *conversation) addOpening() {
+	capabilities, at, first := "", 0, 0 // where, among the lines and the steps
+	text, overHTTP := pipeDiscovery, httpDiscovery
+	if i := slices.IndexFunc(c.steps, func(s *step) bool { return s.verb == "handshake" }); i >= 0 {
+		c.version, capabilities, _ = strings.Cut(strings.TrimSpace(c.steps[i].text), " ")
+		at, first = c.steps[i].to, i+1
+		text, overHTTP = pipeHandshake, httpHandshake
+	} else if !c.isOurClient() || c.overSSE() || c.clientSays(`"server/discover"|"method":"initialize"`) {
+		return
+	}
 	if c.overHTTP() {
-		text = httpHandshake
+		text = overHTTP
 	}
 	text = strings.NewReplacer(
 		"INITIALIZED", `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
-		"INITIALIZE", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+version+
+		"INITIALIZE", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+c.version+
 			`","capabilities":`+cmp.Or(capabilities, "{}")+`,"clientInfo":{"name":"student","version":"1.0"}}}`,
-		"RESULT", `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"`+version+`","capabilities":`+
+		"RESULT", `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"`+c.version+`","capabilities":`+
 			`{"prompts":{},"resources":{"subscribe":true},"tools":{}},"serverInfo":{"name":"teacher","version":"1.0"}}}`,
+		"DISCOVER", `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{`+student+`}}`,
+		"FOUND", `{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{}}}`,
 	).Replace(text)
-	steps := conversationOf("", strings.Split(text, "\n"), nil).steps
-	for _, s := range steps {
+	var opening conversation
+	opening.addSteps(strings.Split(text, "\n"))
+	for _, s := range opening.steps {
 		s.from, s.to, s.isHidden = at, at, true
 	}
-	return steps
-}
-
-// agreed returns what stands behind "handshake": a version, and more.
-func (c *conversation) agreed() string {
-	for _, s := range c.steps {
-		if s.verb == "handshake" {
-			return strings.TrimSpace(s.text)
-		}
-	}
-	return ""
+	c.steps = slices.Insert(c.steps, first, opening.steps...)
 }
 
 // isOurClient reports whether the Client is tested, and not the server.
@@ -286,8 +295,8 @@ var (
 	escape     = regexp.MustCompile(`«([0-9a-f ]+|[^«»]*×[0-9]+)»`)
 )
 
-// unescape writes out what stands between « and »: «0d 0a» are bytes, «x×1000» is 1000 times x. «» at the
-// end of a line joins it with the next.
+// unescape writes out what stands between « and »: «0d 0a» are bytes, «x×1000» is 1000 times x. «» at the end of a line
+// joins it with the next.
 func unescape(text string) string {
 	return escape.ReplaceAllStringFunc(longWords.Replace(text), func(found string) string {
 		inner := strings.Trim(found, "«»")
@@ -356,15 +365,15 @@ func (p *player) play(tested end) (lines []string) {
 	return append(lines, p.c.lines[at:]...)
 }
 
-// isHeard reports whether a step is what the tested end says, or its application gets. That something
-// (breaks) is never its doing.
+// isHeard reports whether a step is what the tested end says, or its application gets. That something (breaks) is never
+// its doing.
 func (p *player) isHeard(s *step) bool {
 	isOutcome := s.verb == "result" || s.verb == "error" || s.verb == "heard"
 	return isOutcome || s.verb == p.tested && s.text != "(breaks)\n"
 }
 
-// compare compares what was heard with the page, and returns it as the page shall have it. What a handshake
-// brings is in no page.
+// compare compares what was heard with the page, and returns it as the page shall have it. What a handshake brings is
+// in no page.
 func (p *player) compare(s *step, heard []string) []string {
 	inPage := p.c.lines[s.from:s.to]
 	got := strings.Join(heard, "\n")
@@ -458,8 +467,8 @@ func (x *exchange) take(max int) (lines []string) {
 	return lines
 }
 
-// hear waits for as many lines as the step has. The last step gets all that was said until then, so that
-// nothing is missing in an update.
+// hear waits for as many lines as the step has. The last step gets all that was said until then, so that nothing is
+// missing in an update.
 func (x *exchange) hear(s *step) (lines []string) {
 	isEnd := s.text == "(ends)\n"
 	wanted := strings.Count(longForm(s.text), "\n")
@@ -546,8 +555,8 @@ func shortForm(lines []string) []string {
 	return lines
 }
 
-// split splits a request or a response. A request in short has its body in the first line. A field without
-// a value has none in header, but its name is there.
+// split splits a request or a response. A request in short has its body in the first line. A field without a value has
+// none in header, but its name is there.
 func split(text string) (first string, header http.Header, body string) {
 	head, body, isLong := strings.Cut(text, "\n\n")
 	first, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n"), "\n")
@@ -575,8 +584,7 @@ func messageIn(text string) *Message {
 	return &Message{Invalid: true}
 }
 
-// usual returns the fields that a case leaves out of a request, as each client sends them. A lesson
-// leaves out nothing.
+// usual returns the fields that a case leaves out of a request, as each client sends them. A lesson leaves out nothing.
 func (c *conversation) usual(s *step, request, body string) http.Header {
 	header := http.Header{}
 	if c.title == "" && !s.isHidden {
@@ -593,14 +601,13 @@ func (c *conversation) usual(s *step, request, body string) http.Header {
 	case method == http.MethodGet:
 		header.Set("Accept", "text/event-stream")
 	}
-	version, _, _ := strings.Cut(c.agreed(), " ")
 	m := messageIn(body)
 	modern := textOf(member(member(m.Params, "_meta"), metaVersion))
 	switch isOpening := m.Method == "initialize" || m.Method == "server/discover"; {
-	case version != "" && !isOpening:
+	case c.version != "" && !isOpening:
 		header.Set("Mcp-Session-Id", "session-1")
-		if revision(version).VersionHeader {
-			header.Set("Mcp-Protocol-Version", version)
+		if revision(c.version).VersionHeader {
+			header.Set("Mcp-Protocol-Version", c.version)
 		}
 	case modern != "":
 		header.Set("Mcp-Protocol-Version", modern)
@@ -616,8 +623,8 @@ func (c *conversation) usual(s *step, request, body string) http.Header {
 var unshown = []string{"Cache-Control", "X-Accel-Buffering", "Content-Length", "Vary", "Access-Control-Expose-Headers",
 	"Referer"}
 
-// shown returns the lines of a header that belong into a page: what is unusual, and what the page shows
-// of this side of this exchange. "NAME:" says that there is no such field.
+// shown returns the lines of a header that belong into a page: what is unusual, and what the page shows of this side of
+// this exchange. "NAME:" says that there is no such field.
 func (c *conversation) shown(header, usual http.Header, letter, verb string) (lines []string) {
 	_, inPage, _ := split("")
 	isHere := func(s *step) bool { return s.letter == letter && s.verb == verb && !s.isDirection() }
@@ -866,7 +873,7 @@ func newClientEnd(p *player) end {
 		}
 	}
 	connecting := e.newCall()
-	dials := e.dialers(e.parse())
+	dials := e.dialers()
 	go func() {
 		if err := e.client.Connect(connecting.ctx, dials...); err != nil {
 			e.finish(connecting, nil, err)
@@ -876,15 +883,10 @@ func newClientEnd(p *player) end {
 		p.change(func() { e.calls = slices.DeleteFunc(e.calls, isThis) }) // no step shows it
 	}()
 	synctest.Wait()
-	if x := p.exchanges[""]; x != nil && e.probes() {
-		x.say(e.hello(x.take(1)[0]))
-		synctest.Wait()
-	}
 	return e
 }
 
-// learn learns from a message of the page which version the Client offers, what it declares, and what
-// its user answers.
+// learn learns from a message of the page which version the Client offers, what it declares, and what its user answers.
 func (e *clientEnd) learn(m *Message) {
 	declared := member(member(m.Params, "_meta"), metaCapabilities)
 	if m.Method == "initialize" {
@@ -902,8 +904,9 @@ func (e *clientEnd) learn(m *Message) {
 	}
 }
 
-// parse reads the flags of the page, and returns the URL.
-func (e *clientEnd) parse() (url string) {
+// dialers reads the flags of the page, and returns the ways to the server that it plays: a pipe, HTTP+SSE alone, or a URL
+// behind which there may be either transport.
+func (e *clientEnd) dialers() []Dialer {
 	flags := flag.NewFlagSet("call", flag.ContinueOnError)
 	flags.Func("protocol", "", func(list string) error { e.client.Versions = strings.Split(list, ","); return nil })
 	flags.Func("capabilities", "", func(text string) error { return json.Unmarshal([]byte(text), &e.client.Capabilities) })
@@ -914,13 +917,7 @@ func (e *clientEnd) parse() (url string) {
 	if e.p.c.overSSE() {
 		path = "/sse"
 	}
-	return "http://127.0.0.1:8080" + cmp.Or(flags.Arg(0), path)
-}
-
-// dialers returns the ways to the server that the page plays: a pipe, HTTP+SSE alone, or a URL behind which
-// there may be either transport.
-func (e *clientEnd) dialers(url string) []Dialer {
-	web := &http.Client{Transport: direct{e}}
+	url, web := "http://127.0.0.1:8080"+cmp.Or(flags.Arg(0), path), &http.Client{Transport: direct{e}}
 	old := SSEDialer{URL: url, Client: web, MaxMessage: 4 << 20}
 	switch {
 	case !e.p.c.overHTTP():
@@ -933,8 +930,7 @@ func (e *clientEnd) dialers(url string) []Dialer {
 
 // ---- The application ----
 
-// handle is the Handler of the Client. It remembers a notification, and answers a question as the page does,
-// or never.
+// handle is the Handler of the Client. It remembers a notification, and answers a question as the page does, or never.
 func (e *clientEnd) handle(ctx context.Context, x *Exchange) (any, error) {
 	if x.Request.Kind() == KindNotification {
 		note := strings.TrimSpace(x.Request.Method + " " + string(x.Request.Params))
@@ -1028,8 +1024,12 @@ func (e *clientEnd) perform(ctx context.Context, s *step) (result json.RawMessag
 func (e *clientEnd) hear(s *step) []string {
 	x := e.p.exchanges[s.letter]
 	switch {
+	case s.verb == "heard" && len(e.notes) > 0:
+		note := e.notes[0]
+		e.notes = e.notes[1:]
+		return []string{"    heard " + note}
 	case s.verb == "heard":
-		return []string{"    heard " + e.nextNote()}
+		return []string{"    heard none"}
 	case s.verb != ">":
 		return e.nextOutcome()
 	case s.letter == "" && x != nil:
@@ -1039,16 +1039,6 @@ func (e *clientEnd) hear(s *step) []string {
 		return s.inPage(append(later, strings.TrimSpace(s.text)))
 	}
 	return e.nextRequest(s)
-}
-
-// nextNote returns the oldest notification that no step has shown.
-func (e *clientEnd) nextNote() string {
-	if len(e.notes) == 0 {
-		return "none"
-	}
-	note := e.notes[0]
-	e.notes = e.notes[1:]
-	return note
 }
 
 // nextOutcome returns that of the oldest call that no step has shown.
@@ -1105,18 +1095,6 @@ func (e *clientEnd) dial(context.Context) (Conn, error) {
 	return NewLineConn(in, x, 4<<20, func() error { x.end(); return in.Close() }), nil
 }
 
-// probes reports whether the Client begins with a server/discover that the page leaves out.
-func (e *clientEnd) probes() bool {
-	return !e.p.c.clientSays(`"server/discover"|"method":"initialize"`)
-}
-
-// hello answers it, as a server that speaks what the Client speaks.
-func (e *clientEnd) hello(question string) string {
-	result := map[string]any{"resultType": "complete", "supportedVersions": offered(e.client.Versions, isAny),
-		"capabilities": map[string]any{}}
-	return string(NewResponse(messageIn(question).ID, result, nil).append(nil)) + "\n"
-}
-
 // request is a request of the Client.
 type request struct {
 	*exchange
@@ -1169,8 +1147,8 @@ func (x *request) respond(w http.ResponseWriter, text string, hasBegun bool) (go
 	return x.goesOn || header.Get("Content-Type") == "text/event-stream"
 }
 
-// answerBeside returns the answer to a request that the page leaves out, as it is the same each time. "": the
-// page shows it.
+// answerBeside returns the answer to a request that the page leaves out, as it is the same each time. "": the page
+// shows it.
 func (e *clientEnd) answerBeside(x *request) string {
 	isShown := slices.ContainsFunc(e.p.c.steps, func(s *step) bool { return s.verb == ">" && x.is(s) })
 	m := messageIn(x.sent)
@@ -1179,16 +1157,14 @@ func (e *clientEnd) answerBeside(x *request) string {
 		return "204\n"
 	case x.http.Method == http.MethodGet && x.http.Header["Last-Event-Id"] == nil && !isShown:
 		return "405\n"
-	case m.Method == "server/discover" && e.probes():
-		return "200 " + e.hello(x.sent)
 	case m.Kind() == KindResponse && m.Error != nil && !e.p.c.clientSays(`,"error":`):
 		return "202\n" // to a question that was open when the Client was closed
 	}
 	return ""
 }
 
-// nextRequest waits for the request that a step shows, and begins its exchange. If it does not come,
-// another one that waits is taken in its place, so that an update shows it.
+// nextRequest waits for the request that a step shows, and begins its exchange. If it does not come, another one that
+// waits is taken in its place, so that an update shows it.
 func (e *clientEnd) nextRequest(s *step) []string {
 	isThis := func(x *request) bool { return x.is(s) }
 	later := e.p.await(func() bool { return slices.ContainsFunc(e.waiting, isThis) })
@@ -1392,10 +1368,10 @@ func countInSession(id, n, delayMs int) string {
 		`"arguments":{"n":%d,"delayMs":%d},"_meta":{"progressToken":1}}}`, id, n, delayMs)
 }
 
-// modern returns a call of a tool in 2026-07-28, and the header that repeats it.
-func modern(tool, arguments string) (body string, fields []string) {
-	body = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":` + arguments + `,` + student + `}}`
-	return body, []string{"Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: " + tool}
+// postCall calls a tool in 2026-07-28.
+func postCall(h http.Handler, tool, arguments string, fields ...string) *httptest.ResponseRecorder {
+	fields = append(fields, "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: "+tool)
+	return post(h, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`","arguments":`+arguments+`,`+student+`}}`, fields...)
 }
 
 // count is a call of count by a Client.
@@ -1515,14 +1491,11 @@ func TestInternalErrors(t *testing.T) {
 	})
 }
 
-// Before Connect, after the context of Open, and without a Close of one's own, nothing hangs or panics.
+// Before Connect, and after the context of Open, nothing hangs or panics.
 func TestUnconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if err := new(Client).Call(t.Context(), "ping", nil, nil); err == nil {
 			t.Error("a call before Connect")
-		}
-		if err := NewLineConn(strings.NewReader(""), io.Discard, 0, nil).Close(); err != nil {
-			t.Error(err)
 		}
 		ours, _ := Pipe()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -1649,25 +1622,16 @@ func TestNewerReader(t *testing.T) {
 	}
 }
 
-// Of a stream that is too long to be kept, the oldest events go, and are freed though their array lives on. Progress
-// does no harm, but nobody continues where something else is missing. However much others keep, each stream keeps a little.
+// Of a stream that is too long to be kept, the oldest events go, and are freed though their array lives on. However
+// much others keep, each stream keeps a little.
 func TestKeptEvents(t *testing.T) {
-	const most = 20_000 // bytes that a stream keeps
-	for _, test := range []struct {
-		method       string
-		others, kept int // bytes
-		canResume    bool
-	}{
-		{"notifications/progress", 0, most, true},
-		{"notifications/mine", 0, most, false},
-		{"notifications/mine", maxAllKept, leastKept, false},
-	} {
-		st := &stream{table: &Sessions{Keep: most}, resumable: true, state: streamAway, kept: make([]keptEvent, 0, 100)}
+	for _, test := range []struct{ others, kept int }{{0, 20_000}, {maxAllKept, leastKept}} { // bytes
+		st := &stream{table: &Sessions{Keep: 20_000}, resumable: true, state: streamAway, kept: make([]keptEvent, 0, 100)}
 		array := st.kept[:100]
 		st.table.kept.Store(int64(test.others))
 		for range 100 {
 			text := json.RawMessage(`"` + strings.Repeat("x", 400) + `"`)
-			if err := st.send(t.Context(), &Message{Method: test.method, Params: text}); err != nil {
+			if err := st.send(t.Context(), &Message{Method: "notifications/mine", Params: text}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -1675,13 +1639,9 @@ func TestKeptEvents(t *testing.T) {
 		if !isRight || st.table.kept.Load() != int64(test.others+st.size) {
 			t.Error(test, len(st.kept), "events are kept:", st.size, st.table.kept.Load())
 		}
-		for _, e := range array[:100-len(st.kept)] {
-			if e.text != nil {
-				t.Errorf("%v: an event is there: %s", test, e.text)
-			}
-		}
-		if _, ok := st.resume(httptest.NewRecorder(), 1); ok != test.canResume {
-			t.Error(test, ok)
+		isHere := func(e keptEvent) bool { return e.text != nil }
+		if slices.ContainsFunc(array[:100-len(st.kept)], isHere) {
+			t.Error(test, "an event is there that is not kept")
 		}
 	}
 }
@@ -1693,9 +1653,7 @@ func TestKeptEvents(t *testing.T) {
 func TestSessionsEnd(t *testing.T) {
 	answered := regexp.MustCompile("counted to 3|The session has ended")
 	synctest.Test(t, func(t *testing.T) {
-		h, sse := serving(t, newDemo(), 1<<20), &SSEHandler{Handler: newDemo()}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		h := serving(t, newDemo(), 1<<20)
 		var calls sync.WaitGroup
 		for i := range 50 {
 			session := open(h)
@@ -1713,7 +1671,6 @@ func TestSessionsEnd(t *testing.T) {
 			if isContinued {
 				calls.Go(func() { resume(h, session) })
 			}
-			calls.Go(func() { sse.ServeHTTP(httptest.NewRecorder(), httpRequest(ctx, http.MethodGet, "")) })
 			calls.Go(func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
 				h.ServeHTTP(httptest.NewRecorder(), httpRequest(t.Context(), http.MethodDelete, "", session))
@@ -1723,7 +1680,6 @@ func TestSessionsEnd(t *testing.T) {
 		if synctest.Wait(); h.Sessions.kept.Load() != 0 {
 			t.Error(h.Sessions.kept.Load(), "bytes are kept")
 		}
-		sse.Close()
 	})
 }
 
@@ -1842,15 +1798,14 @@ func TestBytesInUse(t *testing.T) {
 	AddTool(d.Server, Tool{Name: "used"}, func(context.Context, *Exchange, text) (any, error) {
 		return fmt.Sprint(h.held.Load()), nil
 	})
-	body, fields := modern("used", `{"text":"`+strings.Repeat("x", 1<<20)+`"}`)
-	twoMillion := regexp.MustCompile(`"text":"2[0-9]{6}"`)
-	if w := post(h, body, fields...); !twoMillion.MatchString(w.Body.String()) || h.held.Load() != 0 {
+	w := postCall(h, "used", `{"text":"`+strings.Repeat("x", 1<<20)+`"}`)
+	if !regexp.MustCompile(`"text":"2[0-9]{6}"`).MatchString(w.Body.String()) || h.held.Load() != 0 {
 		t.Error(h.held.Load(), w.Body)
 	}
 	h.held.Store(maxHeld)
 	for _, test := range []struct{ text, repeat, status int }{{10, 1, 200}, {5000, 1, 503}, {3000, 1, 200}, {3000, 20, 503}} {
-		body, fields := modern("echo", fmt.Sprintf(`{"text":"%s","repeat":%d}`, strings.Repeat("x", test.text), test.repeat))
-		if w := post(h, body, fields...); w.Code != test.status || h.held.Load() != maxHeld {
+		w := postCall(h, "echo", fmt.Sprintf(`{"text":"%s","repeat":%d}`, strings.Repeat("x", test.text), test.repeat))
+		if w.Code != test.status || h.held.Load() != maxHeld {
 			t.Error(test, w.Code, h.held.Load()-maxHeld)
 		}
 	}
@@ -1873,78 +1828,51 @@ func TestAuthentication(t *testing.T) {
 		}
 	}
 	session := open(h, "Authorization: Ada")
-	for _, test := range []struct {
-		user      string
-		status    int
-		challenge string
-	}{{"Ada", 200, ""}, {"Bob", 404, ""}, {"", 401, "Bearer"}, {"Nobody", 401, "Bearer"}, {"Eve", 403, forbidden}} {
-		w := post(h, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, session, "Authorization: "+test.user)
-		if got := w.Header().Get("WWW-Authenticate"); w.Code != test.status || got != test.challenge {
-			t.Errorf("%q: %d %s", test.user, w.Code, got)
+	for user, want := range map[string]string{"Ada": "200 ", "Bob": "404 ", "": "401 Bearer", "Nobody": "401 Bearer", "Eve": "403 " + forbidden} {
+		w := post(h, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, session, "Authorization: "+user)
+		if got := fmt.Sprint(w.Code, " ", w.Header().Get("WWW-Authenticate")); got != want {
+			t.Errorf("%q: %s", user, got)
 		}
 	}
 }
 
-// A header of ours travels with each request of a session. net/http may repeat a request that was lost, but never one
-// that calls a tool: an Idempotency-Key, which it does not send, tells it so.
+// A header of ours travels with each request. net/http may repeat a request that was lost, but never one that calls a
+// tool: an Idempotency-Key without a value, which it does not send, tells it so.
 func TestRequestHeader(t *testing.T) {
-	h := serving(t, newDemo(), 0)
+	h, isRepeatable := serving(t, newDemo(), 0), map[string]bool{}
 	web := inMemory(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // it is in memory
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		key, isRepeatable := r.Header["Idempotency-Key"]
-		method := messageIn(string(body)).Method
-		shallBe := method != "tools/call" && method != "initialize" && method != "" // "": GET and DELETE
-		if method != "initialize" && method != "" && isRepeatable != shallBe || len(key) > 0 {
-			t.Error(method, "may be repeated:", isRepeatable, key)
-		}
+		_, isRepeatable[messageIn(string(body)).Method] = r.Header["Idempotency-Key"]
 		if r.Header.Get("Authorization") != "Bearer secret" {
-			t.Error(r.Method, method, r.Header)
+			t.Error(r.Method, r.Header)
 		}
 		h.ServeHTTP(w, r)
 	}))
 	dialer := &HTTPDialer{URL: "http://localhost/", Client: web, Header: http.Header{"Authorization": {"Bearer secret"}}}
-	for _, version := range []string{"2025-11-25", "2026-07-28"} {
-		c := connected(t, dialer, version)
-		_, err := c.CallTool(t.Context(), "echo", map[string]string{"text": "x"})
-		if err = errors.Join(err, c.Call(t.Context(), "tools/list", nil, nil)); err != nil {
-			t.Error(err)
-		}
-		c.Close()
+	c := connected(t, dialer, "2026-07-28")
+	_, err := c.CallTool(t.Context(), "echo", map[string]string{"text": "x"})
+	if err = errors.Join(err, c.Call(t.Context(), "tools/list", nil, nil)); err != nil {
+		t.Error(err)
+	}
+	if isRepeatable["tools/call"] || !isRepeatable["tools/list"] {
+		t.Error(isRepeatable)
 	}
 }
 
-// A server could fill the memory of a client with questions, and with tools whose arguments a header repeats: it
-// answers no thousand questions at once, and forgets the tools when their list begins anew.
-func TestServerFillsMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, many := newDemo(), map[string]InputRequest{}
-		for i := range maxQuestions + 1 {
-			many[strconv.Itoa(i)] = nameQuestion
-		}
-		AddTool(d.Server, Tool{Name: "asks"}, func(context.Context, *Exchange, struct{}) (any, error) {
-			return InputRequired{Requests: many}, nil
-		})
-		dialer := &HTTPDialer{URL: "http://localhost/", Client: inMemory(&StreamableHandler{Handler: d})}
-		c := connected(t, dialer, "2026-07-28")
-		_, err := c.CallTool(t.Context(), "asks", nil)
-		if err == nil || !strings.Contains(err.Error(), "more than 1000 questions") {
-			t.Error(err)
-		}
-		listed := func() (isKnown bool) {
-			if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
-				t.Error(err)
-			}
-			_, isKnown = dialer.marked.Load("get-weather")
-			return isKnown
-		}
-		if !listed() {
-			t.Error("get-weather is not known")
-		}
-		if d.RemoveTool("get-weather"); listed() {
-			t.Error("get-weather is known, and gone")
-		}
+// A client answers no more than a thousand questions of one call: a server could fill its memory.
+func TestTooManyQuestions(t *testing.T) {
+	s, many := &Server{}, map[string]InputRequest{}
+	for i := range maxQuestions + 1 {
+		many[strconv.Itoa(i)] = nameQuestion
+	}
+	AddTool(s, Tool{Name: "ask"}, func(context.Context, *Exchange, struct{}) (any, error) {
+		return InputRequired{Requests: many}, nil
 	})
+	_, err := connected(t, piped(t, s, nil)).CallTool(t.Context(), "ask", nil)
+	if err == nil || !strings.Contains(err.Error(), "more than 1000 questions") {
+		t.Error(err)
+	}
 }
 
 // A requestState is good for the call that it was made for, for the same user, for an hour.
@@ -1962,8 +1890,7 @@ func TestStateIsBound(t *testing.T) {
 		h := &StreamableHandler{Handler: s}
 		h.Authenticate = func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }
 		call := func(user, tool, arguments, state string) string {
-			body, fields := modern(tool, arguments+state)
-			return post(h, body, append(fields, "Authorization: "+user)...).Body.String()
+			return postCall(h, tool, arguments+state, "Authorization: "+user).Body.String()
 		}
 		state := regexp.MustCompile(`,"requestState":"[^"]+"`).FindString(call("Ada", "read", `{"n":1}`, ""))
 		for _, test := range []struct {
@@ -2014,20 +1941,17 @@ func TestCursorsAreStable(t *testing.T) {
 // What is taken away is no longer offered.
 func TestRemove(t *testing.T) {
 	d := newDemo()
-	c := connected(t, piped(t, d, nil))
 	d.RemoveTool("echo")
 	d.RemovePrompt("summarize-note")
 	d.RemoveResource("note:///welcome")
 	d.RemoveResourceTemplate("note:///{name}")
+	c := connected(t, piped(t, d, nil))
 	for method, gone := range map[string]string{"tools/list": `"echo"`, "prompts/list": "summarize-note",
 		"resources/list": "note:///welcome", "resources/templates/list": "note:///{name}"} {
 		var result json.RawMessage
 		if err := c.Call(t.Context(), method, nil, &result); err == nil && bytes.Contains(result, []byte(gone)) {
 			t.Errorf("%s: %s", method, result)
 		}
-	}
-	if _, err := c.CallTool(t.Context(), "echo", nil); err == nil {
-		t.Error("echo is called")
 	}
 }
 
@@ -2120,31 +2044,25 @@ func TestPeerDoesNotRead(t *testing.T) {
 
 // ==== Processes ====
 
-// TestMain lets this program be the child of a test: mcpwire, or a server that does not end.
+// TestMain lets this program be mcpwire, as the child of a test.
 func TestMain(m *testing.M) {
-	switch os.Getenv("MCPWIRE_CHILD") {
-	case "mcpwire":
+	if os.Getenv("MCPWIRE_CHILD") != "" {
 		main()
-	case "deaf":
-		signal.Ignore(syscall.SIGTERM)
-		fmt.Println(`{"jsonrpc":"2.0","method":"ready"}`)
-		select {}
-	default:
-		os.Exit(m.Run())
 	}
+	os.Exit(m.Run())
 }
 
-// childOf returns a command that starts this program in a role of TestMain.
-func childOf(role string, args ...string) *exec.Cmd {
+// mcpwire returns a command that starts this program as mcpwire.
+func mcpwire(args ...string) *exec.Cmd {
 	command := exec.Command(os.Args[0], args...)
-	command.Env = append(os.Environ(), "MCPWIRE_CHILD="+role)
+	command.Env = append(os.Environ(), "MCPWIRE_CHILD=yes")
 	return command
 }
 
-// A Client starts a command, and ends it. A call whose context has ended, before it or within a blink, costs nobody else
-// the connection.
+// A Client starts a command, and ends it. A call whose context has ended, before it or within a blink, costs nobody
+// else the connection.
 func TestChild(t *testing.T) {
-	c := connected(t, CommandDialer{Command: func() *exec.Cmd { return childOf("mcpwire") }})
+	c := connected(t, CommandDialer{Command: func() *exec.Cmd { return mcpwire() }})
 	for i := range 100 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%4)*20*time.Microsecond)
 		_ = c.Call(ctx, "tools/list", nil, nil) // it may be in time
@@ -2161,7 +2079,8 @@ func TestChild(t *testing.T) {
 
 // A child that does not end by itself is killed. The attributes that its owner has set stay as they are.
 func TestDeafChild(t *testing.T) {
-	own, command := &syscall.SysProcAttr{}, childOf("deaf")
+	const deaf = `trap "" TERM; echo '{"jsonrpc":"2.0","method":"ready"}'; while true; do sleep 1; done`
+	own, command := &syscall.SysProcAttr{}, exec.Command("sh", "-c", deaf)
 	command.SysProcAttr = own
 	conn, err := CommandDialer{Command: func() *exec.Cmd { return command }, Grace: 100 * time.Millisecond}.Dial(t.Context())
 	if err != nil {
@@ -2231,7 +2150,7 @@ func TestProgram(t *testing.T) {
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			t.Parallel()
-			command := childOf("mcpwire", strings.Fields(strings.ReplaceAll(test.args, "SELF", os.Args[0]))...)
+			command := mcpwire(strings.Fields(strings.ReplaceAll(test.args, "SELF", os.Args[0]))...)
 			if !strings.HasSuffix(test.args, "-watch") {
 				command.Env = append(command.Env, "MCPWIRE_TOKEN=s3cret")
 			}
@@ -2247,7 +2166,7 @@ func TestProgram(t *testing.T) {
 
 // A server binds to this machine alone, and ends with a signal.
 func TestProgramOverHTTP(t *testing.T) {
-	server := childOf("mcpwire", "-http", ":0")
+	server := mcpwire("-http", ":0")
 	stderr, err := server.StderrPipe()
 	if err = errors.Join(err, server.Start()); err != nil {
 		t.Fatal(err)
@@ -2261,21 +2180,17 @@ func TestProgramOverHTTP(t *testing.T) {
 	}
 }
 
-// Whatever a trace is shown, it keeps little: 20,000 names of sessions, none of which is long, and 4 MiB of a line.
+// Whatever a trace is shown, it keeps little: 20,000 names of sessions, none for a long id, and 4 MiB of a line.
 func TestTraceIsBounded(t *testing.T) {
 	x := &trail{tap: new(options).newTap()}
-	shown := func(id string) string { return x.hide("Mcp-Session-Id: "+id, "<") }
-	const hidden = "Mcp-Session-Id: …"
-	if got := shown(strings.Repeat("x", 200)); got != hidden {
-		t.Error("a long id is shown as", got)
+	isNamed := func(id string) bool { return x.hide("Mcp-Session-Id: "+id, "<") != "Mcp-Session-Id: …" }
+	if isNamed(strings.Repeat("x", 200)) {
+		t.Error("a long id has a name")
 	}
-	for i := range 20_000 {
-		if got := shown(strconv.Itoa(i)); got == hidden {
-			t.Fatal(i, "has no name")
+	for i := range 20_001 {
+		if isNamed(strconv.Itoa(i)) != (i < 20_000) {
+			t.Error(i, "has a name, or none")
 		}
-	}
-	if got := shown("more"); got != hidden {
-		t.Error("one session too many is shown as", got)
 	}
 	for range 6 {
 		if x.response(make([]byte, 1<<20), false); len(x.rest) > 4<<20 {
@@ -2338,7 +2253,8 @@ func TestAnswersOfCall(t *testing.T) {
 	}
 }
 
-// How it reads an argument: what is no string must be JSON of the type that the schema names. No $ref leads to the network.
+// How it reads an argument: what is no string must be JSON of the type that the schema names. No $ref leads to the
+// network.
 func TestArgumentsOfCall(t *testing.T) {
 	schema := json.RawMessage(`{"properties":{"s":{"type":["string","null"]},"i":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/i"}]},
 		"e":{"enum":["a"]},"net":{"$ref":"http://127.0.0.1:1/x"}},"$defs":{"i":{"type":"integer"}}}`)
