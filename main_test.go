@@ -208,53 +208,26 @@ func (s *step) isContinuedBy(next *step) bool {
 // isDirection reports whether this is no message: (ends), (breaks), (hangs up) and so on.
 func (s *step) isDirection() bool { return strings.HasPrefix(s.text, "(") }
 
-// What opens a conversation, where the page leaves it out. The words in capitals are replaced.
-const (
-	pipeHandshake = `
-    > INITIALIZE
-    < RESULT
-    > INITIALIZED`
-	httpHandshake = `
-    A> POST /mcp INITIALIZE
-    A< 200
-    A< Content-Type: application/json
-    A< Mcp-Session-Id: session-1
-    A<
-    A< RESULT
-    B> POST /mcp INITIALIZED
-    B< 202`
-	pipeDiscovery = `
-    > DISCOVER
-    < FOUND`
-	httpDiscovery = `
-    ?> POST /mcp DISCOVER
-    ?< 200 FOUND`
-)
-
-// addOpening adds the steps that "handshake VERSION CAPABILITIES" stands for, or those with which a Client finds out
-// that the server is modern. They belong to no line of the page.
+// addOpening adds the steps that open the conversation, where the page leaves them out: "handshake VERSION CAPABILITIES"
+// stands for a handshake, and a Client that is modern finds out that its server is, too.
 func (c *conversation) addOpening() {
-	capabilities, at, first := "", 0, 0 // where, among the lines and the steps
-	text, overHTTP := pipeDiscovery, httpDiscovery
-	if i := slices.IndexFunc(c.steps, func(s *step) bool { return s.verb == "handshake" }); i >= 0 {
+	title, at, first, capabilities := "server/discover", 0, 0, "{}" // where, among the lines and the steps
+	i := slices.IndexFunc(c.steps, func(s *step) bool { return s.verb == "handshake" })
+	switch {
+	case i >= 0:
+		title, at, first = "handshake", c.steps[i].to, i+1
 		c.version, capabilities, _ = strings.Cut(strings.TrimSpace(c.steps[i].text), " ")
-		at, first = c.steps[i].to, i+1
-		text, overHTTP = pipeHandshake, httpHandshake
-	} else if !c.isOurClient() || c.overSSE() || c.clientSays(`"server/discover"|"method":"initialize"`) {
+	case !c.isOurClient() || c.overSSE() || c.clientSays(`"server/discover"|"method":"initialize"`):
 		return
 	}
 	if c.overHTTP() {
-		text = overHTTP
+		title += " over HTTP"
 	}
-	text = strings.NewReplacer(
-		"INITIALIZED", `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
-		"INITIALIZE", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+c.version+
-			`","capabilities":`+cmp.Or(capabilities, "{}")+`,"clientInfo":{"name":"student","version":"1.0"}}}`,
-		"RESULT", `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"`+c.version+`","capabilities":`+
-			`{"prompts":{},"resources":{"subscribe":true},"tools":{}},"serverInfo":{"name":"teacher","version":"1.0"}}}`,
-		"DISCOVER", `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{`+student+`}}`,
-		"FOUND", `{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{}}}`,
-	).Replace(text)
+	page, _ := os.ReadFile("testdata/cases/client-openings.md") // if it is not there, hardly a case is as it was
+	_, text, _ := strings.Cut(string(page), "\n## "+title+"\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	text = strings.NewReplacer("2025-11-25", c.version,
+		`"capabilities":{},"clientInfo"`, `"capabilities":`+cmp.Or(capabilities, "{}")+`,"clientInfo"`).Replace(text)
 	var opening conversation
 	opening.addSteps(strings.Split(text, "\n"))
 	for _, s := range opening.steps {
