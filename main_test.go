@@ -1354,13 +1354,13 @@ func count(n, delayMs int) CallToolParams {
 
 // ==== Calls ====
 
-// Many calls at once, on each way to talk to the demo: with reports, questions and cancellations. Each gets what is its
+// Many calls at once, on each way to talk to the demo: with reports, questions, notifications and cancellations. Each gets what is its
 // own, and nothing more after its answer, whatever its handler has left behind. A handler whose call is cancelled ends,
 // however early that is. Nothing is kept in the end.
 func TestCallsAtOnce(t *testing.T) {
 	for _, way := range []struct{ transport, version string }{
 		{"pipe", "2026-07-28"}, {"pipe", "2025-11-25"}, {"HTTP", "2026-07-28"}, {"HTTP", "2025-11-25"},
-		{"HTTP without Flush", "2025-11-25"}, {"HTTP+SSE", "2025-06-18"},
+		{"HTTP without Flush", "2025-11-25"}, {"HTTP+SSE", "2025-06-18"}, {"bridge", "2025-11-25"},
 	} {
 		bubble := func(t *testing.T) {
 			d := newDemo()
@@ -1375,6 +1375,13 @@ func TestCallsAtOnce(t *testing.T) {
 				dial = &HTTPDialer{URL: "http://localhost/", Client: inMemory(http.HandlerFunc(hiding))}
 			case "HTTP+SSE":
 				dial = SSEDialer{URL: "http://localhost/", Client: inMemory(sse)}
+			case "bridge": // it finds that there is no Streamable HTTP
+				ours, theirs := Pipe()
+				ways := []Dialer{&HTTPDialer{URL: "http://localhost/", Client: inMemory(sse)}, SSEDialer{URL: "http://localhost/", Client: inMemory(sse)}}
+				b := &bridged{options: &options{target: []string{"http://localhost/"}}, client: theirs, end: func(error) {}, ways: ways}
+				go func() { _ = Serve(t.Context(), theirs, HandlerFunc(b.toServer), nil) }() // ends with the pipe
+				t.Cleanup(func() { b.server.Close() })
+				dial = DialerFunc(func(context.Context) (Conn, error) { return ours, nil })
 			}
 			c := connected(t, dial, way.version)
 			callAtOnce(t, c, d)
@@ -1393,7 +1400,8 @@ func TestCallsAtOnce(t *testing.T) {
 
 // callAtOnce makes the calls of TestCallsAtOnce.
 func callAtOnce(t *testing.T, c *Client, d *demo) {
-	var waiting atomic.Int64
+	var waiting, told atomic.Int64
+	d.Methods["notifications/mine"] = func(context.Context, *Exchange) (any, error) { told.Add(1); return nil, nil }
 	AddTool(d.Server, Tool{Name: "wait"}, func(ctx context.Context, _ *Exchange, _ struct{}) (any, error) {
 		waiting.Add(1)
 		defer waiting.Add(-1)
@@ -1416,7 +1424,8 @@ func callAtOnce(t *testing.T, c *Client, d *demo) {
 			}
 		})
 		calls.Go(func() {
-			if result, err := c.CallTool(t.Context(), "ask", nil); err != nil || result.Text() != "Hello, Ada" {
+			result, err := c.CallTool(t.Context(), "ask", nil)
+			if err = errors.Join(err, c.Notify(t.Context(), "notifications/mine", nil)); err != nil || result.Text() != "Hello, Ada" {
 				t.Error(result, err)
 			}
 		})
@@ -1429,8 +1438,8 @@ func callAtOnce(t *testing.T, c *Client, d *demo) {
 		})
 	}
 	calls.Wait()
-	if synctest.Wait(); waiting.Load() != 0 {
-		t.Error(waiting.Load(), "handlers wait on")
+	if synctest.Wait(); waiting.Load() != 0 || told.Load() != 20 {
+		t.Error(waiting.Load(), "handlers wait on,", told.Load(), "have been told")
 	}
 	c.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { t.Error(x.Request); return nil, nil })
 	late := CallToolParams{Name: "late"}
@@ -1911,6 +1920,20 @@ func TestCursorsAreStable(t *testing.T) {
 	}
 }
 
+// A subscription is for what it has asked for. Log messages and progress are never among it.
+func TestListenFilter(t *testing.T) {
+	all := ListenFilter{ToolsListChanged: true, PromptsListChanged: true, ResourcesListChanged: true, ResourceSubscriptions: []string{"a:b"}}
+	for method, isWanted := range map[string]bool{
+		"notifications/tools/list_changed": true, "notifications/prompts/list_changed": true,
+		"notifications/resources/list_changed": true, "notifications/resources/updated": true,
+		"notifications/message": false, "notifications/progress": false,
+	} {
+		if all.wants(method, "a:b") != isWanted || (ListenFilter{}).wants(method, "a:b") {
+			t.Error(method)
+		}
+	}
+}
+
 // What is taken away is no longer offered.
 func TestRemove(t *testing.T) {
 	d := newDemo()
@@ -1949,6 +1972,9 @@ func TestContents(t *testing.T) {
 		{ToolResult{Content: all}, `{"content":` + wire + `}`},
 		{&ToolResult{IsError: true}, `{"content":[],"isError":true}`},
 		{map[string]int{"n": 1}, `{"content":[{"type":"text","text":"{\"n\":1}"}],"structuredContent":{"n":1}}`},
+		{TextContent("a"), `{"content":[{"type":"text","text":"a"}]}`},
+		{"a", `{"content":[{"type":"text","text":"a"}]}`},
+		{nil, `{"content":[]}`},
 		{[]string{"a"}, ""},
 	} {
 		s := &Server{}
@@ -2182,35 +2208,6 @@ func TestPage(t *testing.T) {
 	}
 	if policy == "" || strings.Contains(policy, "unsafe") {
 		t.Error(policy)
-	}
-}
-
-// A bridge finds HTTP+SSE, and begins a new session when the old one is lost.
-func TestBridge(t *testing.T) {
-	for _, path := range []string{"/mcp", "/sse"} {
-		var current atomic.Pointer[program]
-		current.Store(programWith(t))
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			current.Load().mux.ServeHTTP(w, r)
-		}))
-		client, side := Pipe()
-		o := &options{target: []string{server.URL + path}}
-		b := &bridged{options: o, client: side, end: func(error) {}, ways: o.dialers(time.Second)}
-		go func() { _ = Serve(t.Context(), side, HandlerFunc(b.toServer), nil) }() // ends with the pipe
-		c := connected(t, DialerFunc(func(context.Context) (Conn, error) { return client, nil }), "2025-11-25")
-		for range 2 {
-			result, err := c.CallTool(t.Context(), "echo", map[string]any{"text": path})
-			if err != nil || result.Text() != path {
-				t.Error(path, result, err)
-			}
-			if path == "/mcp" {
-				current.Store(programWith(t)) // which knows no session
-			}
-		}
-		c.Close()
-		b.server.Close()
-		server.CloseClientConnections()
-		server.Close()
 	}
 }
 
