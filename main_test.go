@@ -727,7 +727,8 @@ func (e *serverEnd) setHandler(text string) {
 // addTool gives the server a tool with this schema, which only says that it has run.
 func (e *serverEnd) addTool(schema string) {
 	tool := Tool{Name: "tool", InputSchema: json.RawMessage(strings.TrimSpace(schema))}
-	AddTool(e.demo.Server, tool, func(context.Context, *Exchange, map[string]any) (any, error) { return "it has run", nil })
+	run := func(context.Context, *Exchange, map[string]any) (any, error) { return "it has run", nil }
+	AddTool(e.demo.Server, tool, run)
 }
 
 // begin makes the request of a step. Its response comes into a new exchange.
@@ -750,8 +751,10 @@ func (e *serverEnd) begin(s *step) {
 			return // the client has gone
 		}
 		x.isStream = isStream(response)
-		lines := append([]string{strconv.Itoa(response.StatusCode)}, e.p.c.shown(response.Header, nil, s.letter, "<")...)
-		fmt.Fprintln(x, strings.Join(lines, "\n"))
+		fmt.Fprintln(x, response.StatusCode)
+		for _, field := range e.p.c.shown(response.Header, nil, s.letter, "<") {
+			fmt.Fprintln(x, field)
+		}
 		body := bufio.NewReader(response.Body)
 		if _, err := body.Peek(1); err == nil {
 			fmt.Fprintln(x) // the empty line before a body
@@ -802,8 +805,8 @@ func (e *serverEnd) rest() (lines []string) {
 	for _, letter := range slices.Sorted(maps.Keys(e.p.exchanges)) {
 		x, s := e.p.exchanges[letter], &step{letter: letter, verb: "<"}
 		lines = append(lines, s.inPage(shortForm(x.take(math.MaxInt)))...)
-		isEndShown := slices.ContainsFunc(e.p.c.steps, func(s *step) bool { return s.letter == letter && s.isDirection() })
-		if x.isOver && x.isStream && !isEndShown {
+		isEnd := func(s *step) bool { return s.letter == letter && s.isDirection() }
+		if x.isOver && x.isStream && !slices.ContainsFunc(e.p.c.steps, isEnd) {
 			lines = append(lines, s.inPage([]string{"(ends)"})...)
 		}
 		x.say("")
@@ -882,7 +885,9 @@ func (e *clientEnd) learn(m *Message) {
 func (e *clientEnd) dialers() []Dialer {
 	flags := flag.NewFlagSet("call", flag.ContinueOnError)
 	flags.Func("protocol", "", func(list string) error { e.client.Versions = strings.Split(list, ","); return nil })
-	flags.Func("capabilities", "", func(text string) error { return json.Unmarshal([]byte(text), &e.client.Capabilities) })
+	flags.Func("capabilities", "", func(text string) error {
+		return json.Unmarshal([]byte(text), &e.client.Capabilities)
+	})
 	if err := flags.Parse(e.p.c.flags[1:]); err != nil {
 		e.p.t.Fatal(err)
 	}
@@ -1148,7 +1153,8 @@ func (e *clientEnd) nextRequest(s *step) []string {
 	x := e.waiting[i]
 	e.waiting = slices.Delete(e.waiting, i, i+1)
 	e.p.exchanges[s.letter] = x.exchange
-	x.goesOn = slices.ContainsFunc(e.p.c.steps, func(o *step) bool { return o.letter == s.letter && o.text == "(goes on)\n" })
+	goesOn := func(o *step) bool { return o.letter == s.letter && o.text == "(goes on)\n" }
+	x.goesOn = slices.ContainsFunc(e.p.c.steps, goesOn)
 	return s.inPage(append(later, e.text(x, s)...))
 }
 
@@ -1178,7 +1184,7 @@ func (e *clientEnd) text(x *request, s *step) []string {
 
 // inMemory returns how a client reaches a handler over HTTP, without a network.
 func inMemory(h http.Handler) *http.Client {
-	return &http.Client{Transport: direct{h}, Timeout: 20 * time.Millisecond} // which is for whole responses, and ignored
+	return &http.Client{Transport: direct{h}, Timeout: 20 * time.Millisecond} // for whole responses: it is ignored
 }
 
 // direct is a network with a handler at its end. There is no other in a bubble.
@@ -1344,7 +1350,8 @@ func countInSession(id, n, delayMs int) string {
 // postCall calls a tool in 2026-07-28.
 func postCall(h http.Handler, tool, arguments string, fields ...string) *httptest.ResponseRecorder {
 	fields = append(fields, "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: "+tool)
-	return post(h, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+tool+`","arguments":`+arguments+`,`+student+`}}`, fields...)
+	params := `{"name":"` + tool + `","arguments":` + arguments + `,` + student + `}`
+	return post(h, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":`+params+`}`, fields...)
 }
 
 // count is a call of count by a Client.
@@ -1354,9 +1361,9 @@ func count(n, delayMs int) CallToolParams {
 
 // ==== Calls ====
 
-// Many calls at once, on each way to talk to the demo: with reports, questions, notifications and cancellations. Each gets what is its
-// own, and nothing more after its answer, whatever its handler has left behind. A handler whose call is cancelled ends,
-// however early that is. Nothing is kept in the end.
+// Many calls at once, on each way to talk to the demo, with reports, questions, notifications and cancellations: each
+// gets what is its own, and nothing more after its answer, whatever its handler has left behind. A handler whose call is
+// cancelled ends, however early that is. Nothing is kept in the end.
 func TestCallsAtOnce(t *testing.T) {
 	for _, way := range []struct{ transport, version string }{
 		{"pipe", "2026-07-28"}, {"pipe", "2025-11-25"}, {"HTTP", "2026-07-28"}, {"HTTP", "2025-11-25"},
@@ -1366,29 +1373,9 @@ func TestCallsAtOnce(t *testing.T) {
 			d := newDemo()
 			mcp, sse := serving(t, d, 1<<20), &SSEHandler{Handler: d}
 			t.Cleanup(sse.Close)
-			dial := piped(t, d, nil)
-			switch way.transport {
-			case "HTTP":
-				dial = &HTTPDialer{URL: "http://localhost/", Client: inMemory(mcp)}
-			case "HTTP without Flush": // as some middleware has it
-				hiding := func(w http.ResponseWriter, r *http.Request) { mcp.ServeHTTP(struct{ http.ResponseWriter }{w}, r) }
-				dial = &HTTPDialer{URL: "http://localhost/", Client: inMemory(http.HandlerFunc(hiding))}
-			case "HTTP+SSE":
-				dial = SSEDialer{URL: "http://localhost/", Client: inMemory(sse)}
-			case "bridge": // it finds that there is no Streamable HTTP
-				ours, theirs := Pipe()
-				ways := []Dialer{&HTTPDialer{URL: "http://localhost/", Client: inMemory(sse)}, SSEDialer{URL: "http://localhost/", Client: inMemory(sse)}}
-				b := &bridged{options: &options{target: []string{"http://localhost/"}}, client: theirs, end: func(error) {}, ways: ways}
-				go func() { _ = Serve(t.Context(), theirs, HandlerFunc(b.toServer), nil) }() // ends with the pipe
-				t.Cleanup(func() { b.server.Close() })
-				dial = DialerFunc(func(context.Context) (Conn, error) { return ours, nil })
-			}
-			c := connected(t, dial, way.version)
+			c := connected(t, dialerOf(t, way.transport, d, mcp, sse), way.version)
 			callAtOnce(t, c, d)
 			c.Close()
-			if err := c.Call(t.Context(), "ping", nil, nil); !errors.Is(err, ErrClosed) {
-				t.Error(err)
-			}
 			mcp.Sessions.Close()
 			if synctest.Wait(); mcp.Sessions.kept.Load() != 0 {
 				t.Error(mcp.Sessions.kept.Load(), "bytes of sessions that have ended")
@@ -1396,6 +1383,28 @@ func TestCallsAtOnce(t *testing.T) {
 		}
 		t.Run(way.transport+" "+way.version, func(t *testing.T) { synctest.Test(t, bubble) })
 	}
+}
+
+// dialerOf returns a way of TestCallsAtOnce.
+func dialerOf(t *testing.T, transport string, d *demo, mcp, sse http.Handler) Dialer {
+	old := SSEDialer{URL: "http://localhost/", Client: inMemory(sse)}
+	switch transport {
+	case "HTTP":
+		return &HTTPDialer{URL: "http://localhost/", Client: inMemory(mcp)}
+	case "HTTP without Flush": // as some middleware has it
+		hiding := func(w http.ResponseWriter, r *http.Request) { mcp.ServeHTTP(struct{ http.ResponseWriter }{w}, r) }
+		return &HTTPDialer{URL: "http://localhost/", Client: inMemory(http.HandlerFunc(hiding))}
+	case "HTTP+SSE":
+		return old
+	case "bridge": // it finds that there is no Streamable HTTP
+		ours, theirs := Pipe()
+		b := &bridged{options: &options{target: []string{old.URL}}, client: theirs, end: func(error) {}}
+		b.ways = []Dialer{&HTTPDialer{URL: old.URL, Client: old.Client}, old}
+		go func() { _ = Serve(t.Context(), theirs, HandlerFunc(b.toServer), nil) }() // ends with the pipe
+		t.Cleanup(func() { b.server.Close() })
+		return DialerFunc(func(context.Context) (Conn, error) { return ours, nil })
+	}
+	return piped(t, d, nil)
 }
 
 // callAtOnce makes the calls of TestCallsAtOnce.
@@ -1424,9 +1433,11 @@ func callAtOnce(t *testing.T, c *Client, d *demo) {
 			}
 		})
 		calls.Go(func() {
-			result, err := c.CallTool(t.Context(), "ask", nil)
-			if err = errors.Join(err, c.Notify(t.Context(), "notifications/mine", nil)); err != nil || result.Text() != "Hello, Ada" {
+			if result, err := c.CallTool(t.Context(), "ask", nil); err != nil || result.Text() != "Hello, Ada" {
 				t.Error(result, err)
+			}
+			if err := c.Notify(t.Context(), "notifications/mine", nil); err != nil {
+				t.Error(err)
 			}
 		})
 		calls.Go(func() {
@@ -1481,7 +1492,7 @@ func TestUnconnected(t *testing.T) {
 		}
 		ours, _ := Pipe()
 		ctx, cancel := context.WithCancel(t.Context())
-		p := Open(ctx, ours, HandlerFunc(func(context.Context, *Exchange) (any, error) { return nil, nil }), nil)
+		p := Open(ctx, ours, &Server{}, nil)
 		cancel()
 		if err := p.Call(t.Context(), "x", nil, nil); err == nil {
 			t.Error("a call after the context of Open")
@@ -1608,7 +1619,8 @@ func TestNewerReader(t *testing.T) {
 // much others keep, each stream keeps a little.
 func TestKeptEvents(t *testing.T) {
 	for _, test := range []struct{ others, kept int }{{0, 20_000}, {maxAllKept, leastKept}} { // bytes
-		st := &stream{table: &Sessions{Keep: 20_000}, resumable: true, state: streamAway, kept: make([]keptEvent, 0, 100)}
+		st := &stream{table: &Sessions{Keep: 20_000}, resumable: true, state: streamAway}
+		st.kept = make([]keptEvent, 0, 100)
 		array := st.kept[:100]
 		st.table.kept.Store(int64(test.others))
 		for range 100 {
@@ -1810,7 +1822,9 @@ func TestAuthentication(t *testing.T) {
 		}
 	}
 	session := open(h, "Authorization: Ada")
-	for user, want := range map[string]string{"Ada": "200 ", "Bob": "404 ", "": "401 Bearer", "Nobody": "401 Bearer", "Eve": "403 " + forbidden} {
+	for user, want := range map[string]string{
+		"Ada": "200 ", "Bob": "404 ", "": "401 Bearer", "Nobody": "401 Bearer", "Eve": "403 " + forbidden,
+	} {
 		w := post(h, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, session, "Authorization: "+user)
 		if got := fmt.Sprint(w.Code, " ", w.Header().Get("WWW-Authenticate")); got != want {
 			t.Errorf("%q: %s", user, got)
@@ -1831,7 +1845,8 @@ func TestRequestHeader(t *testing.T) {
 		}
 		h.ServeHTTP(w, r)
 	}))
-	dialer := &HTTPDialer{URL: "http://localhost/", Client: web, Header: http.Header{"Authorization": {"Bearer secret"}}}
+	dialer := &HTTPDialer{URL: "http://localhost/", Client: web}
+	dialer.Header = http.Header{"Authorization": {"Bearer secret"}}
 	c := connected(t, dialer, "2026-07-28")
 	_, err := c.CallTool(t.Context(), "echo", map[string]string{"text": "x"})
 	if err = errors.Join(err, c.Call(t.Context(), "tools/list", nil, nil)); err != nil {
@@ -1888,7 +1903,8 @@ func TestStateIsBound(t *testing.T) {
 			{"Ada", "read", `{"n":1}`, 2 * time.Minute, false},
 		} {
 			time.Sleep(test.later)
-			if got := call(test.user, test.tool, test.arguments, state); strings.Contains(got, `"text":"approved`) != test.isGood {
+			got := call(test.user, test.tool, test.arguments, state)
+			if strings.Contains(got, `"text":"approved`) != test.isGood {
 				t.Errorf("%v: %s", test, got)
 			}
 		}
@@ -1922,7 +1938,8 @@ func TestCursorsAreStable(t *testing.T) {
 
 // A subscription is for what it has asked for. Log messages and progress are never among it.
 func TestListenFilter(t *testing.T) {
-	all := ListenFilter{ToolsListChanged: true, PromptsListChanged: true, ResourcesListChanged: true, ResourceSubscriptions: []string{"a:b"}}
+	all := ListenFilter{ToolsListChanged: true, PromptsListChanged: true, ResourcesListChanged: true}
+	all.ResourceSubscriptions = []string{"a:b"}
 	for method, isWanted := range map[string]bool{
 		"notifications/tools/list_changed": true, "notifications/prompts/list_changed": true,
 		"notifications/resources/list_changed": true, "notifications/resources/updated": true,
@@ -1961,9 +1978,9 @@ func TestContents(t *testing.T) {
 		`{"type":"resource_link","uri":"a:b","name":"b"},` +
 		`{"type":"resource","resource":{"uri":"a:c","mimeType":"x/y","blob":"AA=="}}]`
 	type arguments struct {
-		A       int
-		B       string `json:"-"`
-		private int
+		A int
+		B string `json:"-"`
+		_ int
 	}
 	for _, test := range []struct {
 		returned any
@@ -2009,13 +2026,14 @@ func TestHardInput(t *testing.T) {
 	if many := Decode([]byte("[" + strings.Repeat("0,", 1<<20) + "0]")); len(many.Messages) != 1 {
 		t.Error(len(many.Messages), "messages")
 	}
-	deep := strings.Repeat(`{"properties":{"a":`, 1000) + `{"x-mcp-header":"` + strings.Repeat("x", 1<<16) + `"}` + strings.Repeat(`}}`, 1000)
+	marked := `{"x-mcp-header":"` + strings.Repeat("x", 1<<16) + `"}`
+	deep := strings.Repeat(`{"properties":{"a":`, 1000) + marked + strings.Repeat(`}}`, 1000)
 	if _, err := ReadHeaderParams(json.RawMessage(deep)); err == nil {
 		t.Error("a mark in a depth of 1000 is taken")
 	}
 	s := &Server{}
-	template := ResourceTemplate{URITemplate: "x:///{a}-{b}-{c}.", Name: "x"}
-	s.AddResourceTemplate(template, func(context.Context, *Exchange, string, map[string]string) (any, error) { return "x", nil })
+	read := func(context.Context, *Exchange, string, map[string]string) (any, error) { return "x", nil }
+	s.AddResourceTemplate(ResourceTemplate{URITemplate: "x:///{a}-{b}-{c}.", Name: "x"}, read)
 	params := map[string]string{"uri": "x:///" + strings.Repeat("-", 100_000)}
 	fault, ok := errors.AsType[*Error](connected(t, piped(t, s, nil)).Call(t.Context(), "resources/read", params, nil))
 	if !ok || fault.Code != CodeInvalidParams {
@@ -2027,7 +2045,7 @@ func TestHardInput(t *testing.T) {
 func TestPeerDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := Pipe()
-		p := Open(t.Context(), theirs, HandlerFunc(func(context.Context, *Exchange) (any, error) { return nil, nil }), nil)
+		p := Open(t.Context(), theirs, &Server{}, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		sent := 0
@@ -2081,7 +2099,8 @@ func TestDeafChild(t *testing.T) {
 	const deaf = `trap "" TERM; echo '{"jsonrpc":"2.0","method":"ready"}'; while true; do sleep 1; done`
 	own, command := &syscall.SysProcAttr{}, exec.Command("sh", "-c", deaf)
 	command.SysProcAttr = own
-	conn, err := CommandDialer{Command: func() *exec.Cmd { return command }, Grace: 100 * time.Millisecond}.Dial(t.Context())
+	dialer := CommandDialer{Command: func() *exec.Cmd { return command }, Grace: 100 * time.Millisecond}
+	conn, err := dialer.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -2170,7 +2189,8 @@ func TestProgramOverHTTP(t *testing.T) {
 	if err = errors.Join(err, server.Start()); err != nil {
 		t.Fatal(err)
 	}
-	if said, _ := bufio.NewReader(stderr).ReadString('\n'); !strings.HasPrefix(said, "mcpwire: listening on http://127.0.0.1:") {
+	said, _ := bufio.NewReader(stderr).ReadString('\n')
+	if !strings.HasPrefix(said, "mcpwire: listening on http://127.0.0.1:") {
 		t.Error(said)
 	}
 	_ = server.Process.Signal(syscall.SIGTERM) // if that fails, it does not end
@@ -2319,7 +2339,8 @@ func FuzzPost(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		w, r := httptest.NewRecorder(), httpRequest(ctx, http.MethodPost, string(body))
-		r.Header["Mcp-Protocol-Version"], r.Header["Mcp-Method"], r.Header["Mcp-Name"] = []string{version}, []string{method}, []string{name}
+		r.Header["Mcp-Protocol-Version"] = []string{version}
+		r.Header["Mcp-Method"], r.Header["Mcp-Name"] = []string{method}, []string{name}
 		h.ServeHTTP(w, r)
 		text := w.Body.Bytes()
 		switch {
