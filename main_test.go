@@ -13,14 +13,14 @@ package main
 //	  The server is tested      the page has the client's part
 //	  The client is tested      the page has the server's part
 //	Beside the pages
-//	  Ways to a server          without a network: helpers of the tests below
-//	  Calls                     many at once, cancelled, failing; subscriptions
+//	  Ways to a server          a network in memory, and helpers of the tests below
+//	  Calls                     many at once, on each transport; what is not for the wire
 //	  Streams                   cut anywhere, not read, too long to be kept
 //	  Sessions                  how they end; what two requests change at once
 //	  HTTP                      how much at once; whose session it is; what a header repeats
 //	  What a server offers      lists, tools; other ends that send too much
 //	  Processes                 a child
-//	  The program               its command line, its trace, its page, its bridge
+//	  The program               its command line, its trace, its page
 //	  Fuzz targets
 //
 // How a page is played, here one of a server. If the client is tested, its part is heard, and the
@@ -211,7 +211,7 @@ func (s *step) isDirection() bool { return strings.HasPrefix(s.text, "(") }
 // addOpening adds the steps that open the conversation, where the page leaves them out: "handshake VERSION CAPABILITIES"
 // stands for a handshake, and a Client that is modern finds out that its server is, too.
 func (c *conversation) addOpening() {
-	title, at, first, capabilities := "server/discover", 0, 0, "{}" // where, among the lines and the steps
+	title, at, first, capabilities := "server/discover", 0, 0, "" // at: a line; first: a step
 	i := slices.IndexFunc(c.steps, func(s *step) bool { return s.verb == "handshake" })
 	switch {
 	case i >= 0:
@@ -2160,7 +2160,7 @@ func TestProgram(t *testing.T) {
 		{"call -tool ask SELF", "", 3, `(?s)declined, because -answer is not given: What is your name\?.*the user chose decline`},
 		{"call -timeout 200ms -tool count -arg n=1 -arg delayMs=60000 SELF", "", 1, `mcpwire: tools/call: no answer within 200ms`},
 		{"call -timeout 500ms -tool count -arg n=6 -arg delayMs=100 -protocol 2025-11-25 SELF", "", 0, `counted to 6`},
-		{"call -timeout 100ms -tool count -arg n=90 -arg delayMs=50 SELF", "", 1, `not finished within 1s`},
+		{"call -timeout 200ms -tool count -arg n=90 -arg delayMs=50 SELF", "", 1, `not finished within 2s`},
 		{"call -i SELF", typed, 1, `(?s)"hi".*nope: .*no JSON object: .*"prompts"`},
 		{"bridge SELF", ping, 0, `{"jsonrpc":"2.0","id":"p","error":{"code":-32601,`},
 		{"bridge http://127.0.0.1:1/mcp?key=s3cret", ping, 0, `"id":"p","error":{"code":-32603,"message":"mcpwire bridge: .*refused"}`},
