@@ -509,12 +509,12 @@ func longForm(text string) string {
 	if found == nil {
 		return text
 	}
-	status, json, stream := found[1], found[2], found[3]
+	status, message, stream := found[1], found[2], found[3]
 	text = text[len(found[0]):]
 	if stream != "" {
 		return status + "\nContent-Type: text/event-stream\n\n" + text
 	}
-	return status + "\nContent-Type: application/json\n\n" + json + "\n" + text
+	return status + "\nContent-Type: application/json\n\n" + message + "\n" + text
 }
 
 // shortForm is the reverse.
@@ -2026,7 +2026,7 @@ func TestHardInput(t *testing.T) {
 	if many := Decode([]byte("[" + strings.Repeat("0,", 1<<20) + "0]")); len(many.Messages) != 1 {
 		t.Error(len(many.Messages), "messages")
 	}
-	marked := `{"x-mcp-header":"` + strings.Repeat("x", 1<<16) + `"}`
+	const marked = `{"type":"string","x-mcp-header":"X"}`
 	deep := strings.Repeat(`{"properties":{"a":`, 1000) + marked + strings.Repeat(`}}`, 1000)
 	if _, err := ReadHeaderParams(json.RawMessage(deep)); err == nil {
 		t.Error("a mark in a depth of 1000 is taken")
