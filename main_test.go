@@ -2,9 +2,40 @@
 
 package main
 
-// Most of what is tested stands in testdata: lessons, and cases. They are conversations, and the
-// first part of this file plays them. The second part tests what a conversation cannot show:
-// crowds, cuts, slow readers, child processes. The third has the fuzz targets.
+// Most of what is tested stands in testdata, as text: lessons, and cases. They are conversations of
+// a client and a server, and the first half of this file plays them. The second half tests what a
+// conversation cannot show.
+//
+//	The player
+//	  Pages                     TestLessons, TestCases; from a page to the steps of a conversation
+//	  Playing                   each step is said to the tested end, or heard from it
+//	  HTTP, as a page has it    what a page leaves out, and its short forms
+//	  The server is tested      the page has the client's part
+//	  The client is tested      the page has the server's part
+//	Beside the pages
+//	  Ways to a server          a network in memory, and helpers of the tests below
+//	  Calls                     many at once, on each transport; what is not for the wire
+//	  Streams                   cut anywhere, not read, too long to be kept
+//	  Sessions                  how they end; what two requests change at once
+//	  HTTP                      how much at once; whose session it is; what a header repeats
+//	  What a server offers      lists, tools; other ends that send too much
+//	  Processes                 a child, and a pipe to it that is full
+//	  The program               its command line, its trace, its page
+//	  Fuzz targets
+//
+// How a page is played, here one of a server. If the client is tested, its part is heard, and the
+// server's is said:
+//
+//	the page                 the player               a bubble of testing/synctest
+//	                                                ┌──────────────────────────────┐
+//	    > {…,"id":1,…}  ───►  a step  ──── say ───────► exchange ───► the server   │
+//	                                                │      │          that the     │
+//	    < {…,"id":1,…}  ◄──►  a step  ◄─── hear ─────── unheard ◄──── program runs │
+//	          compare                               └──────────────────────────────┘
+//
+// In a bubble, time is not real. synctest.Wait returns when each goroutine waits for something: the
+// tested end has then said all that it has to say. And when all wait, the clock jumps to the next
+// timer: an hour costs nothing, and that something takes one second is exact.
 //
 //	go test -race .                                       all of it
 //	go test -run 'TestCases/http-requests/not_JSON' .     one case
@@ -24,12 +55,12 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -45,205 +76,202 @@ import (
 	"time"
 )
 
-// ==== The player ====
+// ==== Pages ====
 //
-// A lesson or a case is text, with a conversation in the lines that are indented: its notation
-// stands in testdata/cases/README.md. One end is tested: the player says what the other end says,
-// and what it hears must be what stands in the file. It is played in a bubble of testing/synctest:
-// time is not real, and when all goroutines wait, the tested end has said all that it has to say.
+// A page is a lesson, or has cases, each under a heading. What is played stands in the lines that are indented:
+// testdata/cases/README.md has the notation.
 
 var update = flag.Bool("update", false, "rewrite what the tested end says in testdata")
 
+// Each lesson is one conversation, and so is each case.
+func TestLessons(t *testing.T) { playPages(t, "testdata/[0-9]*.md", 38) }
+func TestCases(t *testing.T)   { playPages(t, "testdata/cases/[a-z]*.md", 50) }
+
+// playPages plays the pages whose names match a pattern. There are at least so many.
+func playPages(t *testing.T, pattern string, least int) {
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) < least {
+		t.Fatalf("%d pages, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".md"), func(t *testing.T) { playPage(t, file) })
+	}
+}
+
+// playPage plays the conversations of a page. With -update it writes the page anew.
+func playPage(t *testing.T, file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n## ")
+	head := conversationOf("", strings.Split(parts[0], "\n"), nil)
+	lines := head.lines
+	if len(parts) == 1 {
+		lines = head.play(t)
+	}
+	for _, part := range parts[1:] {
+		title, _, _ := strings.Cut(part, "\n")
+		c := conversationOf(title, strings.Split("## "+part, "\n"), head.flags)
+		played := c.lines // they stay as they are if -run leaves this case out
+		t.Run(title, func(t *testing.T) { played = c.play(t) })
+		lines = append(lines, played...)
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 type conversation struct {
-	name    string
-	command []string // the words after "$ mcpwire"
-	lines   []string // of the file
+	title   string   // of a case; a lesson has none
+	flags   []string // the words after "$ mcpwire"
+	version string   // of the handshake, if there is one
+	lines   []string // of the page
 	steps   []*step
 }
 
-// A step is what one side says without a break, or what the application does or gets.
+// A step is what one side says in an exchange without a break, or what an application does or gets.
 type step struct {
-	from, to int           // its lines in the file; none: a handshake stands for it
-	later    time.Duration // that passes before
-	letter   string        // of the exchange over HTTP
+	from, to int           // its lines in the page
+	isHidden bool          // it is in no line of the page
+	isLast   bool          // at most (ends) comes after it in its exchange
+	pause    time.Duration // that passes before it
+	letter   string        // of its exchange over HTTP
 	verb     string        // > or <, or a word
-	text     string        // its lines, as they travel
+	text     string        // what is said, as it travels; or what stands behind the word
 }
 
-// notation matches a line that is played: a pause, what a side says in an exchange, or a word.
-var notation = regexp.MustCompile(`^    (?:\((\S+) later\)|([A-Z?]?)([<>])(?: (.*))?|(handshake|handler|call|cancel|close|result|error|heard|\$ mcpwire)(?: (.*))?)$`)
+// pauseLine and playedLine match the lines that are played.
+var (
+	pauseLine  = regexp.MustCompile(`^    \((\S+) later\)$`)
+	playedLine = regexp.MustCompile(`^    ([A-Z?]?)([<>]|handshake|handler|tool|call|list|cancel|close|` +
+		`result|error|heard|\$ mcpwire)(?: (.*))?$`)
+)
 
-// conversationOf finds the steps in the lines of a file. Neighbours that say the same side's
-// lines in the same exchange are one step.
-func conversationOf(name string, lines, command []string) *conversation {
-	c := &conversation{name: name, lines: lines, command: command}
-	s := &step{to: -1}
-	for i, line := range lines {
-		m := notation.FindStringSubmatch(line)
-		if m == nil {
-			continue
-		}
-		later, letter, side, said, word, rest := m[1], m[2], m[3], m[4], m[5], m[6]
-		isMore := side != "" && s.to == i && s.verb == side && s.letter == letter && !s.isDirection() && !strings.HasPrefix(said, "(")
-		switch isAfterTime := s.to == i && s.verb == ""; {
-		case word == "$ mcpwire":
-			c.command = strings.Fields(rest)
-			continue
-		case isMore:
-			s.to, s.text = i+1, s.text+unescape(said+"\n")
-			continue
-		case !isAfterTime:
-			s = &step{from: i}
-			c.steps = append(c.steps, s)
-		}
-		s.to, s.letter, s.verb, s.text = i+1, letter, side+word, unescape(said+rest+"\n")
-		if later != "" {
-			s.later, _ = time.ParseDuration(later) // 0: the pause is not there, and the test fails
-		}
+// stepOf returns the step that stands in a line, or nil: the line is for people.
+func stepOf(line string) *step {
+	if found := pauseLine.FindStringSubmatch(line); found != nil {
+		pause, _ := time.ParseDuration(found[1]) // 0 if it is none, and the test fails
+		return &step{verb: "pause", pause: pause}
 	}
-	if i := slices.IndexFunc(c.steps, func(s *step) bool { return s.verb == "handshake" }); i >= 0 {
-		c.steps = slices.Insert(c.steps, i+1, c.handshake(i)...)
+	if found := playedLine.FindStringSubmatch(line); found != nil {
+		return &step{letter: found[1], verb: found[2], text: unescape(found[3] + "\n")}
+	}
+	return nil
+}
+
+// conversationOf finds the conversation in the lines of a page.
+func conversationOf(title string, lines, flags []string) *conversation {
+	c := &conversation{title: title, lines: lines, flags: flags}
+	c.addSteps(lines)
+	c.addOpening()
+	isSeen := map[string]bool{}
+	for _, s := range slices.Backward(c.steps) {
+		s.isLast = !isSeen[s.letter]
+		isSeen[s.letter] = isSeen[s.letter] || s.text != "(ends)\n"
 	}
 	return c
 }
 
-// isOurClient reports whether the Client is tested, and not the server.
-func (c *conversation) isOurClient() bool { return len(c.command) > 0 && c.command[0] == "call" }
+// addSteps adds the steps that stand in lines. Neighbours may be one step.
+func (c *conversation) addSteps(lines []string) {
+	var last *step // of the line before; nil: there is none
+	for i, line := range lines {
+		s := stepOf(line)
+		switch {
+		case s == nil:
+			last = nil
+			continue
+		case s.verb == "$ mcpwire":
+			c.flags, last = strings.Fields(s.text), nil
+			continue
+		case last != nil && last.verb == "pause":
+			last.letter, last.verb, last.text = s.letter, s.verb, s.text
+		case last != nil && last.isContinuedBy(s):
+			last.text += s.text
+		default:
+			s.from, last = i, s
+			c.steps = append(c.steps, s)
+		}
+		last.to = i + 1
+	}
+}
+
+// isContinuedBy reports whether the next step is one with this: the same side says more.
+func (s *step) isContinuedBy(next *step) bool {
+	isSaid := s.verb == "<" || s.verb == ">"
+	return isSaid && s.verb == next.verb && s.letter == next.letter && !s.isDirection() && !next.isDirection()
+}
 
 // isDirection reports whether this is no message: (ends), (breaks), (hangs up) and so on.
 func (s *step) isDirection() bool { return strings.HasPrefix(s.text, "(") }
 
-// says reports whether the client says something like this.
-func (c *conversation) says(pattern string) bool {
-	return slices.ContainsFunc(c.steps, func(s *step) bool {
-		isFound, _ := regexp.MatchString(pattern, s.text) // the pattern is good
-		return isFound && s.verb == ">"
-	})
-}
-
-// overHTTP reports whether requests are made of a server, and not on a pipe.
-func (c *conversation) overHTTP() bool { return c.says(`^[A-Z]+ (/|http)`) }
-
-// overSSE reports whether they are those of the transport of 2024-11-05.
-func (c *conversation) overSSE() bool {
-	return slices.Contains(c.command, "/sse") || c.says(`^[A-Z]+ /sse`) || strings.Contains(c.agreed(), "/sse")
-}
-
-// agreed returns what stands behind "handshake": a version, and more.
-func (c *conversation) agreed() string {
-	for _, s := range c.steps {
-		if s.verb == "handshake" {
-			return strings.TrimSpace(s.text)
-		}
-	}
-	return ""
-}
-
-// handshake writes out the handshake that stands at a step.
-func (c *conversation) handshake(at int) (steps []*step) {
-	version, capabilities, _ := strings.Cut(c.agreed(), " ")
-	capabilities = cmp.Or(strings.TrimSpace(strings.TrimPrefix(capabilities, "/sse")), "{}")
-	id := 1
-	for _, s := range c.steps[:at] {
-		id += strings.Count(s.verb, ">")
-	}
-	say := func(verb string, text string) {
-		text = strings.NewReplacer("ID", strconv.Itoa(id), "VERSION", version, "CAPABILITIES", capabilities).Replace(text)
-		s := &step{from: c.steps[at].to, to: c.steps[at].to, verb: verb[len(verb)-1:], text: text + "\n"}
-		if len(verb) > 1 {
-			s.letter = string(rune(int(verb[0]) + id - 1))
-		}
-		steps = append(steps, s)
-	}
-	const request = `{"jsonrpc":"2.0","id":ID,"method":"initialize","params":{"protocolVersion":"VERSION","capabilities":CAPABILITIES,"clientInfo":{"name":"student","version":"1.0"}}}`
-	const result = `{"jsonrpc":"2.0","id":ID,"result":{"protocolVersion":"VERSION","capabilities":{"prompts":{},"resources":{"subscribe":true},"tools":{}},"serverInfo":{"name":"teacher","version":"1.0"}}}`
-	const initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
+// addOpening adds the steps that open the conversation, where the page leaves them out: "handshake VERSION CAPABILITIES"
+// stands for a handshake, and a Client that is modern finds out that its server is, too.
+func (c *conversation) addOpening() {
+	title, at, first, capabilities := "server/discover", 0, 0, "" // at: a line; first: a step
+	i := slices.IndexFunc(c.steps, func(s *step) bool { return s.verb == "handshake" })
 	switch {
-	case c.overSSE():
-		say("A>", "GET /sse")
-		say("A<", "200 text/event-stream\nevent: endpoint\ndata: /sse?session=session-1\n")
-		say("B>", "POST /sse?session=session-1 "+request)
-		say("B<", "202")
-		say("A<", "event: message\ndata: "+result+"\n")
-		say("C>", "POST /sse?session=session-1 "+initialized)
-		say("C<", "202")
-	case c.overHTTP():
-		say("A>", "POST /mcp "+request)
-		say("A<", "200\nContent-Type: application/json\nMcp-Session-Id: session-1\n\n"+result)
-		say("B>", "POST /mcp "+initialized)
-		say("B<", "202")
-	default:
-		say(">", request)
-		say("<", result)
-		say(">", initialized)
+	case i >= 0:
+		title, at, first = "handshake", c.steps[i].to, i+1
+		c.version, capabilities, _ = strings.Cut(strings.TrimSpace(c.steps[i].text), " ")
+	case !c.isOurClient() || c.overSSE() || c.clientSays(`"server/discover"|"method":"initialize"`):
+		return
 	}
-	return steps
+	if c.overHTTP() {
+		title += " over HTTP"
+	}
+	page, _ := os.ReadFile("testdata/cases/client-openings.md") // if it is not there, hardly a case is as it was
+	_, text, _ := strings.Cut(string(page), "\n## "+title+"\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	text = strings.NewReplacer("2025-11-25", c.version,
+		`"capabilities":{},"clientInfo"`, `"capabilities":`+cmp.Or(capabilities, "{}")+`,"clientInfo"`).Replace(text)
+	var opening conversation
+	opening.addSteps(strings.Split(text, "\n"))
+	for _, s := range opening.steps {
+		s.from, s.to, s.isHidden = at, at, true
+	}
+	c.steps = slices.Insert(c.steps, first, opening.steps...)
 }
 
-// ---- The files ----
+// isOurClient reports whether the Client is tested, and not the server.
+func (c *conversation) isOurClient() bool { return len(c.flags) > 0 && c.flags[0] == "call" }
 
-// Each lesson is one conversation, and each case of a page, too.
-func TestLessons(t *testing.T) { testFiles(t, "testdata/[0-9]*.md", 38) }
-func TestCases(t *testing.T)   { testFiles(t, "testdata/cases/[a-z]*.md", 20) }
+// overHTTP reports whether the client makes requests, and does not write to a pipe.
+func (c *conversation) overHTTP() bool { return c.clientSays(`^[A-Z]+ (/|http)`) }
 
-// testFiles plays the files, and with -update writes what was said.
-func testFiles(t *testing.T, pattern string, least int) {
-	files, _ := filepath.Glob(pattern) // the pattern is good
-	if len(files) < least {
-		t.Fatalf("only %d files", len(files))
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".md"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			parts := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n## ")
-			head := conversationOf("", strings.Split(parts[0], "\n"), nil)
-			lines := head.lines
-			if len(parts) == 1 {
-				lines = head.replay(t)
-			}
-			for _, part := range parts[1:] {
-				c := conversationOf(strings.SplitN(part, "\n", 2)[0], strings.Split("## "+part, "\n"), head.command)
-				got := c.lines
-				t.Run(c.name, func(t *testing.T) { got = c.replay(t) })
-				lines = append(lines, got...)
-			}
-			if *update {
-				err = os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644)
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
+// overSSE reports whether it uses the transport of 2024-11-05.
+func (c *conversation) overSSE() bool {
+	return slices.Contains(c.flags, "/sse") || c.clientSays(`^[A-Z]+ /sse`)
 }
 
-// replay returns the lines of a conversation, with what the tested end says.
-func (c *conversation) replay(t *testing.T) (lines []string) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &player{T: t, conversation: c, tested: "<", exchanges: map[string]*exchange{}, news: make(chan struct{}, 1)}
-		if c.isOurClient() {
-			p.tested = ">"
-			lines = p.play(newClientEnd(p))
-		} else {
-			lines = p.play(newServerEnd(p))
-		}
-	})
-	return lines
+// clientSays reports whether the client says something like this in the page.
+func (c *conversation) clientSays(pattern string) bool {
+	said := regexp.MustCompile(pattern)
+	return slices.ContainsFunc(c.steps, func(s *step) bool { return s.verb == ">" && said.MatchString(s.text) })
 }
 
-const student = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"student","version":"1.0"},"io.modelcontextprotocol/clientCapabilities":{}}`
+// student is the _meta of a request of 2026-07-28, and icon the picture of the demo.
+const (
+	student = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+		`"io.modelcontextprotocol/clientInfo":{"name":"student","version":"1.0"},` +
+		`"io.modelcontextprotocol/clientCapabilities":{}}`
+	icon = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJ" +
+		"RU5ErkJggg=="
+)
 
-const icon = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+var (
+	longWords  = strings.NewReplacer("«modern»", student, "«icon»", icon, "«»\n", "")
+	shortWords = strings.NewReplacer(student, "«modern»", icon, "«icon»")
+	escape     = regexp.MustCompile(`«([0-9a-f ]+|[^«»]*×[0-9]+)»`)
+)
 
-var escape = regexp.MustCompile(`«([0-9a-f ]+|[^«»]*×[0-9]+)»`)
-
-// unescape writes out what stands between « and »: «0d 0a» are bytes, «x×1000» is 1000 times x.
+// unescape writes out what stands between « and »: «0d 0a» are bytes, «x×1000» is 1000 times x. «» at the end of a line
+// joins it with the next.
 func unescape(text string) string {
-	text = strings.NewReplacer("«modern»", student, "«icon»", icon, "«»\n", "").Replace(text)
-	return escape.ReplaceAllStringFunc(text, func(found string) string {
+	return escape.ReplaceAllStringFunc(longWords.Replace(text), func(found string) string {
 		inner := strings.Trim(found, "«»")
 		if repeated, count, ok := strings.Cut(inner, "×"); ok {
 			n, _ := strconv.Atoi(count) // it is a number
@@ -254,73 +282,193 @@ func unescape(text string) string {
 	})
 }
 
-// ---- Playing ----
+// ==== Playing ====
 
 // player plays the end that is not tested.
 type player struct {
-	*testing.T
-	*conversation
-	tested   string        // > or <
-	news     chan struct{} // the tested end has done something
-	sessions []string      // their ids, in the order in which they were seen
+	t      *testing.T
+	c      *conversation
+	tested string // the verb of the tested end: > or <
 
-	mu        sync.Mutex // guards the fields below, and those of exchanges
-	exchanges map[string]*exchange
+	mu        sync.Mutex           // guards the fields below, what is heard in exchanges, and the fields of a clientEnd
+	exchanges map[string]*exchange // by their letters
+	changed   chan struct{}        // holds something when the tested end has done something
+	sessions  []string             // their ids, in the order in which they were seen
 }
 
-// An end is tested.
+// An end is tested: the server, or the client.
 type end interface {
-	say(s *step)                        // says a step to it, or makes it do something
-	hear(s *step, isLast bool) []string // returns what it says, as lines of a file
-	rest() []string                     // ends it, and returns what it has said beside
+	say(s *step)           // says a step to it, or has its application do something
+	hear(s *step) []string // returns what it says, or what its application gets, as lines of a page
+	rest() []string        // ends it, and returns what it has said or done that no step shows
+}
+
+// play plays a conversation in a bubble. It returns the lines of the page, with what the tested end says.
+func (c *conversation) play(t *testing.T) (lines []string) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &player{t: t, c: c, tested: "<", exchanges: map[string]*exchange{}, changed: make(chan struct{}, 1)}
+		if c.isOurClient() {
+			p.tested = ">"
+			lines = p.play(newClientEnd(p))
+		} else {
+			lines = p.play(newServerEnd(p))
+		}
+	})
+	return lines
+}
+
+// play goes through the steps: what is not heard is said.
+func (p *player) play(tested end) (lines []string) {
+	at := 0 // the first line that is not in lines
+	for _, s := range p.c.steps {
+		lines, at = append(lines, p.c.lines[at:s.from]...), s.to
+		if p.isHeard(s) {
+			lines = append(lines, p.compare(s, tested.hear(s))...)
+			continue
+		}
+		time.Sleep(s.pause)
+		tested.say(s)
+		synctest.Wait()
+		lines = append(lines, p.c.lines[s.from:s.to]...)
+	}
+	if rest := tested.rest(); len(rest) > 0 {
+		p.complain("and beside\n%s", strings.Join(rest, "\n"))
+		lines = append(lines, rest...)
+	}
+	return append(lines, p.c.lines[at:]...)
+}
+
+// isHeard reports whether a step is what the tested end says, or its application gets. That something (breaks) is never
+// its doing.
+func (p *player) isHeard(s *step) bool {
+	isOutcome := s.verb == "result" || s.verb == "error" || s.verb == "heard"
+	return isOutcome || s.verb == p.tested && s.text != "(breaks)\n"
+}
+
+// compare compares what was heard with the page, and returns it as the page shall have it. What a handshake brings is
+// in no page.
+func (p *player) compare(s *step, heard []string) []string {
+	inPage := p.c.lines[s.from:s.to]
+	got := strings.Join(heard, "\n")
+	want := strings.TrimSuffix(unescape(strings.Join(inPage, "\n")+"\n"), "\n")
+	if s.isHidden || got == want {
+		return inPage
+	}
+	p.complain("line %d: got\n%s\nwant\n%s", s.from+1, got, want)
+	return strings.Split(shortWords.Replace(got), "\n")
+}
+
+// complain fails the test. With -update it does nothing.
+func (p *player) complain(format string, args ...any) {
+	if !*update {
+		p.t.Errorf(format, args...)
+	}
+}
+
+// change changes what mu guards, and wakes await.
+func (p *player) change(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+	select {
+	case p.changed <- struct{}{}:
+	default: // it is told already
+	}
+}
+
+// await waits until something has happened. If that takes time, it returns a line that says so.
+func (p *player) await(hasHappened func() bool) (later []string) {
+	began, never := time.Now(), time.After(2*time.Hour)
+	for {
+		synctest.Wait()
+		p.mu.Lock()
+		isDone := hasHappened()
+		p.mu.Unlock()
+		took := time.Since(began)
+		switch {
+		case isDone && took > 0:
+			return []string{fmt.Sprintf("(%v later)", took)}
+		case isDone:
+			return nil
+		}
+		select {
+		case <-p.changed:
+		case <-never:
+			return []string{"(nothing)"}
+		}
+	}
 }
 
 // exchange is a pipe, or a request and its response.
 type exchange struct {
 	p        *player
-	said     []byte // by the tested end, and not heard yet
-	isOver   bool   // it says nothing more here
-	isStream bool
 	say      func(text string) // says something to the tested end
+	unheard  []byte            // what the tested end has said, and no step has heard yet
+	isOver   bool              // it says nothing more here
+	isStream bool              // the response is an event stream
 }
 
-// play goes through the steps, and returns the lines of the file with what the tested end says.
-func (p *player) play(e end) (lines []string) {
-	at := 0
-	for i, s := range p.steps {
-		lines, at = append(lines, p.lines[at:s.from]...), s.to
-		inFile, isOutcome := p.lines[s.from:s.to], s.verb == "result" || s.verb == "error" || s.verb == "heard"
-		if isOutcome || s.verb == p.tested && s.text != "(breaks)\n" {
-			isLast := !slices.ContainsFunc(p.steps[i+1:], func(o *step) bool { return o.letter == s.letter && o.text != "(ends)\n" })
-			got := strings.Join(e.hear(s, isLast), "\n")
-			want := strings.TrimSuffix(unescape(strings.Join(inFile, "\n")+"\n"), "\n")
-			if got != want && s.from < s.to {
-				p.complain("line %d: got\n%s\nwant\n%s", s.from+1, got, want)
-				inFile = strings.Split(strings.NewReplacer(student, "«modern»", icon, "«icon»").Replace(got), "\n")
-			}
-		} else {
-			time.Sleep(s.later)
-			e.say(s)
-			synctest.Wait()
+// Write is how the tested end says something. A comment that only sends the header is no news.
+func (x *exchange) Write(text []byte) (n int, err error) {
+	x.p.change(func() {
+		if x.isOver {
+			err = io.ErrClosedPipe
+			return
 		}
-		lines = append(lines, inFile...)
-	}
-	if rest := e.rest(); len(rest) > 0 {
-		p.complain("and beside\n%s", strings.Join(rest, "\n"))
-		lines = append(lines, rest...)
-	}
-	return append(lines, p.lines[at:]...)
+		n = len(text)
+		x.unheard = append(x.unheard, bytes.TrimPrefix(text, []byte(":\n\n"))...)
+	})
+	return n, err
 }
 
-// complain fails the test, or with -update nothing.
-func (p *player) complain(format string, args ...any) {
-	if !*update {
-		p.Errorf(format, args...)
-	}
+// end says that the tested end says nothing more.
+func (x *exchange) end() { x.p.change(func() { x.isOver = true }) }
+
+// hasLine reports whether there is a line that is not heard. The caller holds mu.
+func (x *exchange) hasLine() bool {
+	return bytes.Contains(x.unheard, []byte("\n")) || x.isOver && len(x.unheard) > 0
 }
 
-// inFile returns lines as they stand in a file.
-func (s *step) inFile(lines []string) (indented []string) {
+// take takes what is not heard yet, at most max lines.
+func (x *exchange) take(max int) (lines []string) {
+	x.p.mu.Lock()
+	defer x.p.mu.Unlock()
+	for len(lines) < max && x.hasLine() {
+		line, rest, _ := bytes.Cut(x.unheard, []byte("\n"))
+		lines, x.unheard = append(lines, x.p.named(string(line))), rest
+	}
+	return lines
+}
+
+// hear waits for as many lines as the step has. The last step gets all that was said until then, so that nothing is
+// missing in an update.
+func (x *exchange) hear(s *step) (lines []string) {
+	isEnd := s.text == "(ends)\n"
+	wanted := strings.Count(longForm(s.text), "\n")
+	most := wanted
+	if s.isLast || isEnd {
+		most = math.MaxInt
+	}
+	for count := 0; count < wanted || isEnd; {
+		later := x.p.await(func() bool { return x.isOver || x.hasLine() })
+		said := x.take(most - count)
+		count += len(said)
+		if longForm(s.text) != s.text {
+			said = shortForm(said)
+		}
+		lines = slices.Concat(lines, later, said)
+		if x.isOver || slices.Contains(later, "(nothing)") {
+			break
+		}
+	}
+	if isEnd && x.isOver {
+		lines = append(lines, "(ends)")
+	}
+	return s.inPage(lines)
+}
+
+// inPage returns lines as they stand in a page.
+func (s *step) inPage(lines []string) (indented []string) {
 	for _, line := range lines {
 		if !strings.HasSuffix(line, " later)") {
 			line = strings.TrimSuffix(s.letter+s.verb+" "+line, " ")
@@ -330,94 +478,9 @@ func (s *step) inFile(lines []string) (indented []string) {
 	return indented
 }
 
-// await waits until something has happened. If that takes time, it returns a line that says so.
-func (p *player) await(isDone func() bool) (later []string) {
-	began := time.Now()
-	for never := time.After(2 * time.Hour); ; {
-		synctest.Wait()
-		p.mu.Lock()
-		done := isDone()
-		p.mu.Unlock()
-		switch took := time.Since(began); {
-		case done && took > 0:
-			return []string{fmt.Sprintf("(%v later)", took)}
-		case done:
-			return nil
-		}
-		select {
-		case <-p.news:
-		case <-never:
-			return []string{"(nothing)"}
-		}
-	}
-}
-
-// note notes something that the tested end does.
-func (p *player) note(change func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	change()
-	select {
-	case p.news <- struct{}{}:
-	default:
-	}
-}
-
-// Write notes what the tested end says.
-func (x *exchange) Write(text []byte) (n int, err error) {
-	x.p.note(func() {
-		if n = len(text); x.isOver {
-			n, err = 0, io.ErrClosedPipe
-			return
-		}
-		x.said = append(x.said, bytes.TrimPrefix(text, []byte(":\n\n"))...) // a comment that only sends the header
-	})
-	return n, err
-}
-
-// end notes that the tested end says nothing more.
-func (x *exchange) end() { x.p.note(func() { x.isOver = true }) }
-
-// take returns what was said: at most max lines; negative: all.
-func (x *exchange) take(max int) (lines []string) {
-	x.p.mu.Lock()
-	defer x.p.mu.Unlock()
-	for ; max != 0 && (bytes.Contains(x.said, []byte("\n")) || x.isOver && len(x.said) > 0); max-- {
-		line, rest, _ := bytes.Cut(x.said, []byte("\n"))
-		lines, x.said = append(lines, x.p.named(string(line))), rest
-	}
-	return lines
-}
-
-// hear returns as many lines as stand in the file; if it is the last time, all that there are.
-func (x *exchange) hear(s *step, isLast bool) (lines []string) {
-	text, waitsForEnd := lengthen(s.text), s.text == "(ends)\n"
-	want := strings.Count(text, "\n")
-	for count := 0; count < want || waitsForEnd; {
-		later := x.p.await(func() bool { return x.isOver || bytes.Contains(x.said, []byte("\n")) })
-		most := want - count
-		if isLast || waitsForEnd {
-			most = -1
-		}
-		got := x.take(most)
-		count += len(got)
-		if text != s.text {
-			got = shorten(got)
-		}
-		lines = append(append(lines, later...), got...)
-		if x.isOver || slices.Equal(later, []string{"(nothing)"}) {
-			break
-		}
-	}
-	if waitsForEnd && x.isOver {
-		lines = append(lines, "(ends)")
-	}
-	return s.inFile(lines)
-}
-
 var sessionID = regexp.MustCompile(`\b[A-Z2-7]{26}\b`)
 
-// named replaces the ids of sessions by session-1, session-2 and so on.
+// named replaces the ids of sessions by session-1, session-2 and so on. The caller holds mu, or is alone.
 func (p *player) named(text string) string {
 	return sessionID.ReplaceAllStringFunc(text, func(id string) string {
 		if !slices.Contains(p.sessions, id) {
@@ -435,22 +498,27 @@ func (p *player) unnamed(text string) string {
 	return text
 }
 
-// ---- HTTP, as files have it ----
+// ==== HTTP, as a page has it ====
 
+// shortResponse matches "200 {…}" and "200 text/event-stream".
 var shortResponse = regexp.MustCompile(`^(\d{3}) (?:([{\[].*)|(text/event-stream))\n`)
 
-// lengthen writes out a response in short: a status and JSON, or a status and text/event-stream.
-func lengthen(text string) string {
-	m := shortResponse.FindStringSubmatch(text)
-	if m == nil {
+// longForm writes out a response in short. Another text stays as it is.
+func longForm(text string) string {
+	found := shortResponse.FindStringSubmatch(text)
+	if found == nil {
 		return text
 	}
-	text = m[1] + "\nContent-Type: " + cmp.Or(m[3], "application/json") + "\n\n" + text[len(m[0]):]
-	return text + strings.TrimPrefix(m[2]+"\n", "\n")
+	status, message, stream := found[1], found[2], found[3]
+	text = text[len(found[0]):]
+	if stream != "" {
+		return status + "\nContent-Type: text/event-stream\n\n" + text
+	}
+	return status + "\nContent-Type: application/json\n\n" + message + "\n" + text
 }
 
-// shorten is the reverse of lengthen.
-func shorten(lines []string) []string {
+// shortForm is the reverse.
+func shortForm(lines []string) []string {
 	switch {
 	case len(lines) > 2 && lines[1] == "Content-Type: text/event-stream" && lines[2] == "":
 		return slices.Concat([]string{lines[0] + " text/event-stream"}, lines[3:])
@@ -460,50 +528,59 @@ func shorten(lines []string) []string {
 	return lines
 }
 
-// readHead splits a request or a response. Of a request in short, the body is in the first line.
-func readHead(text string) (first string, header http.Header, body string) {
+// split splits a request or a response. A request in short has its body in the first line. A field without a value has
+// none in header, but its name is there.
+func split(text string) (first string, header http.Header, body string) {
 	head, body, isLong := strings.Cut(text, "\n\n")
 	first, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n"), "\n")
 	if parts := strings.SplitN(first, " ", 3); len(parts) == 3 && !isLong {
 		first, body = parts[0]+" "+parts[1], parts[2]
 	}
 	header = http.Header{}
-	for line := range strings.Lines(fields) {
-		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+	for field := range strings.Lines(fields) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(field, "\n"), ":")
 		name = http.CanonicalHeaderKey(name)
-		if header[name] = append(header[name], strings.TrimPrefix(value, " ")); value == "" {
-			header[name] = nil // there is no such field
+		if value == "" {
+			header[name] = nil
+		} else {
+			header[name] = append(header[name], strings.TrimPrefix(value, " "))
 		}
 	}
 	return first, header, body
 }
 
-// usual returns the fields that a case leaves out of a request, as each client sends them. A
-// lesson shows all.
+// messageIn returns the first message of a text, or one that is invalid.
+func messageIn(text string) *Message {
+	if found := Decode([]byte(text)).Messages; len(found) > 0 {
+		return found[0]
+	}
+	return &Message{Invalid: true}
+}
+
+// usual returns the fields that a case leaves out of a request, as each client sends them. A lesson leaves out nothing.
 func (c *conversation) usual(s *step, request, body string) http.Header {
 	header := http.Header{}
-	m := Decode([]byte(body)).first()
-	version, _, _ := strings.Cut(c.agreed(), " ")
-	modern := textOf(member(member(m.Params, "_meta"), metaVersion))
-	isPost, isGet := strings.HasPrefix(request, "POST "), strings.HasPrefix(request, "GET ")
-	if c.name == "" && s.from < s.to {
+	if c.title == "" && !s.isHidden {
 		return header
 	}
-	if isPost {
-		header.Set("Content-Type", "application/json")
-	}
-	isOld := c.overSSE() && !strings.HasSuffix(request, " /mcp") && request != "POST /sse"
-	switch { // our Client takes both, everywhere
-	case isGet:
-		header.Set("Accept", "text/event-stream")
-	case isPost && (c.isOurClient() || !isOld):
-		header.Set("Accept", "application/json, text/event-stream")
-	}
+	method, path, _ := strings.Cut(request, " ")
+	isOld := strings.HasPrefix(path, "/sse?") // 2024-11-05 says nothing of Accept in a POST, but our Client sends it
 	switch {
-	case version != "" && !c.overSSE() && m.Method != "initialize" && m.Method != "server/discover":
+	case method == http.MethodPost && isOld && !c.isOurClient():
+		header.Set("Content-Type", "application/json")
+	case method == http.MethodPost:
+		header.Set("Content-Type", "application/json")
+		header.Set("Accept", "application/json, text/event-stream")
+	case method == http.MethodGet:
+		header.Set("Accept", "text/event-stream")
+	}
+	m := messageIn(body)
+	modern := textOf(member(member(m.Params, "_meta"), metaVersion))
+	switch isOpening := m.Method == "initialize" || m.Method == "server/discover"; {
+	case c.version != "" && !isOpening:
 		header.Set("Mcp-Session-Id", "session-1")
-		if revision(version).VersionHeader {
-			header.Set("Mcp-Protocol-Version", version)
+		if revision(c.version).VersionHeader {
+			header.Set("Mcp-Protocol-Version", c.version)
 		}
 	case modern != "":
 		header.Set("Mcp-Protocol-Version", modern)
@@ -515,77 +592,90 @@ func (c *conversation) usual(s *step, request, body string) http.Header {
 	return header
 }
 
-// first returns the first message, or one that is invalid.
-func (p Payload) first() *Message { return append(p.Messages, &Message{Invalid: true})[0] }
+// unshown are fields that a page need not show.
+var unshown = []string{"Cache-Control", "X-Accel-Buffering", "Content-Length", "Vary", "Access-Control-Expose-Headers",
+	"Referer"}
 
-// unshown are fields that a file need not show.
-var unshown = []string{"Cache-Control", "X-Accel-Buffering", "Content-Length", "Vary", "Access-Control-Expose-Headers", "Referer"}
-
-// shown returns the lines of a header: what is unusual, and what the file shows of this exchange.
-// "NAME:" says that there is no such field.
+// shown returns the lines of a header that belong into a page: what is unusual, and what the page shows of this side of
+// this exchange. "NAME:" says that there is no such field.
 func (c *conversation) shown(header, usual http.Header, letter, verb string) (lines []string) {
-	header = maps.Clone(header)
-	maps.DeleteFunc(header, func(_ string, values []string) bool { return len(values) == 0 }) // net/http does not write these
-	_, inFile, _ := readHead("")
-	if i := slices.IndexFunc(c.steps, func(s *step) bool { return s.letter == letter && s.verb == verb && !s.isDirection() }); i >= 0 {
-		_, inFile, _ = readHead(lengthen(c.steps[i].text))
+	_, inPage, _ := split("")
+	isHere := func(s *step) bool { return s.letter == letter && s.verb == verb && !s.isDirection() }
+	if i := slices.IndexFunc(c.steps, isHere); i >= 0 {
+		_, inPage, _ = split(longForm(c.steps[i].text))
 	}
-	names := maps.Clone(header)
-	maps.Copy(names, usual)
-	maps.Copy(names, inFile)
+	expected := maps.Clone(inPage)
+	maps.Copy(expected, usual)
+	names := maps.Clone(expected)
+	maps.Copy(names, header)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		_, isInFile := inFile[name]
+		_, isExpected := expected[name]
+		_, isInPage := inPage[name]
+		isUsual := slices.Contains(unshown, name) || slices.Equal(header[name], usual[name])
+		if len(header[name]) == 0 && isExpected {
+			lines = append(lines, name+":")
+		}
 		for _, value := range header[name] {
-			if isInFile || !slices.Contains(unshown, name) && !slices.Equal(header[name], usual[name]) {
+			if isInPage || !isUsual {
 				lines = append(lines, name+": "+value)
 			}
-		}
-		if len(header[name]) == 0 {
-			lines = append(lines, name+":")
 		}
 	}
 	return lines
 }
 
-// ---- The server is tested ----
+// ==== The server is tested ====
 
-// serverEnd is a server as the program makes it, on a pipe or over HTTP.
+// serverEnd is the server of the program, on a pipe or over HTTP.
 type serverEnd struct {
-	*player
+	*program
+	p *player
+}
+
+// program is what the command line makes: the demo, and its two handlers behind a mux.
+type program struct {
 	demo *demo
 	mcp  *StreamableHandler
 	sse  *SSEHandler
 	mux  http.Handler
+
+	maxBody int
 }
 
-// newServerEnd starts the server with the flags of the file.
-func newServerEnd(p *player) end {
-	e := &serverEnd{player: p, demo: newDemo()}
+// programWith returns what the program serves with these flags.
+func programWith(t *testing.T, args ...string) *program {
 	var o options
 	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
 	o.define(flags)
-	if err := flags.Parse(p.command); err != nil {
-		p.Fatal(err)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
 	}
-	e.demo.Versions, e.demo.StateKey = o.versions, []byte(o.stateKey)
-	e.mcp, e.sse, e.mux = o.handlers(e.demo, nil)
-	if p.overHTTP() {
+	g := &program{demo: newDemo(), maxBody: o.maxBody}
+	g.demo.Versions, g.demo.StateKey = o.versions, []byte(o.stateKey)
+	g.mcp, g.sse, g.mux = o.handlers(g.demo, nil)
+	return g
+}
+
+// newServerEnd starts the server with the flags of the page.
+func newServerEnd(p *player) end {
+	e := &serverEnd{programWith(p.t, p.c.flags...), p}
+	if p.c.overHTTP() {
 		return e
 	}
 	in, out := io.Pipe()
-	x := &exchange{p: p, say: writesTo(out)}
+	x := &exchange{p: p, say: writerTo(out)}
 	p.exchanges[""] = x
-	go func() {
-		if err := Serve(p.Context(), NewLineConn(in, x, o.maxBody, in.Close), e.demo, nil); err != nil {
-			p.Error(err)
+	go func() { // ends when the player closes the pipe
+		if err := Serve(p.t.Context(), NewLineConn(in, x, e.maxBody, in.Close), e.demo, nil); err != nil {
+			p.t.Error(err)
 		}
 		x.end()
 	}()
 	return e
 }
 
-// writesTo returns how a pipe is written, or closed.
-func writesTo(out *io.PipeWriter) func(string) {
+// writerTo returns what says something on a pipe, or closes it.
+func writerTo(out *io.PipeWriter) func(text string) {
 	return func(text string) {
 		if text == "(hangs up)\n" {
 			out.Close()
@@ -594,66 +684,66 @@ func writesTo(out *io.PipeWriter) func(string) {
 	}
 }
 
-// say says something as the client, or sets a handler, or stops the server.
+// say says something as the client, gives the server a method, or stops it.
 func (e *serverEnd) say(s *step) {
-	switch x := e.exchanges[s.letter]; {
+	x := e.p.exchanges[s.letter]
+	switch {
 	case s.verb == "handler":
 		e.setHandler(s.text)
+	case s.verb == "tool":
+		e.addTool(s.text)
 	case s.verb == "close":
 		go e.mcp.Close()
 		go e.sse.Close()
 	case s.verb == ">" && x == nil:
 		e.begin(s)
-	case x != nil && s.verb != "handshake":
+	case s.verb != "handshake" && s.verb != "pause" && x != nil: // a line on a pipe; (hangs up), (breaks)
 		x.say(s.text)
 	}
 }
 
-// setHandler gives the server a method that returns a result or an error, or asks.
+// setHandler gives the server a method: "METHOD result JSON", "METHOD error JSON" or "METHOD asks JSON".
 func (e *serverEnd) setHandler(text string) {
 	words := strings.SplitN(strings.TrimSpace(text), " ", 3)
-	var result any = json.RawMessage(words[2])
+	method, verb, value := words[0], words[1], words[2]
+	var result any
 	var err error
-	switch fault := (&Error{}); {
-	case words[1] == "asks":
+	switch verb {
+	case "result":
+		result = json.RawMessage(value)
+	case "asks":
 		var need InputRequired
-		err = json.Unmarshal([]byte(words[2]), &need.Requests)
+		err = json.Unmarshal([]byte(value), &need.Requests)
 		result = need
-	case words[1] == "error" && json.Unmarshal([]byte(words[2]), fault) == nil:
-		err = fault
-	case words[1] == "error":
-		err = errors.New(words[2])
+	case "error":
+		var fault Error
+		if err = &fault; json.Unmarshal([]byte(value), &fault) != nil {
+			err = errors.New(value)
+		}
 	}
-	e.demo.Methods[words[0]] = func(context.Context, *Exchange) (any, error) { return result, err }
+	e.demo.Methods[method] = func(context.Context, *Exchange) (any, error) { return result, err }
 }
 
-// begin makes a request.
+// addTool gives the server a tool with this schema, which only says that it has run.
+func (e *serverEnd) addTool(schema string) {
+	tool := Tool{Name: "tool", InputSchema: json.RawMessage(strings.TrimSpace(schema))}
+	run := func(context.Context, *Exchange, map[string]any) (any, error) { return "it has run", nil }
+	AddTool(e.demo.Server, tool, run)
+}
+
+// begin makes the request of a step. Its response comes into a new exchange.
 func (e *serverEnd) begin(s *step) {
-	first, header, body := readHead(e.unnamed(s.text))
-	method, path, _ := strings.Cut(first, " ")
-	body = strings.TrimSuffix(body, "\n")
-	ctx := context.WithValue(e.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
-	ctx, cancel := context.WithCancel(ctx)
-	r, err := http.NewRequestWithContext(ctx, method, "http://127.0.0.1:8080"+path, strings.NewReader(body))
-	if err != nil {
-		e.Fatal(err)
-	}
-	r.Header = e.usual(s, e.named(first), body)
-	maps.Copy(r.Header, header)
-	maps.DeleteFunc(r.Header, func(_ string, values []string) bool { return values == nil })
-	for _, values := range r.Header {
-		values[0] = e.unnamed(values[0])
-	}
-	r.Host = cmp.Or(r.Header.Get("Host"), r.Host)
-	x := &exchange{p: e.player}
-	x.say = func(text string) { // it hangs up, or the network breaks
+	ctx, cancel := context.WithCancel(e.p.t.Context())
+	x := &exchange{p: e.p}
+	x.say = func(direction string) { // (hangs up) or (breaks)
 		x.end()
-		if text == "(breaks)\n" {
-			x.said = nil
+		if direction == "(breaks)\n" {
+			x.unheard = nil // the network has lost it
 		}
 		cancel()
 	}
-	e.exchanges[s.letter] = x
+	e.p.exchanges[s.letter] = x
+	r := e.request(ctx, s)
 	go func() {
 		defer x.end()
 		response, err := direct{e.mux}.RoundTrip(r)
@@ -661,107 +751,123 @@ func (e *serverEnd) begin(s *step) {
 			return // the client has gone
 		}
 		x.isStream = isStream(response)
-		lines := append([]string{strconv.Itoa(response.StatusCode)}, e.shown(response.Header, nil, s.letter, "<")...)
-		fmt.Fprintln(x, strings.Join(lines, "\n"))
+		fmt.Fprintln(x, response.StatusCode)
+		for _, field := range e.p.c.shown(response.Header, nil, s.letter, "<") {
+			fmt.Fprintln(x, field)
+		}
 		body := bufio.NewReader(response.Body)
 		if _, err := body.Peek(1); err == nil {
-			fmt.Fprintln(x) // before a body
+			fmt.Fprintln(x) // the empty line before a body
 		}
 		_, _ = io.Copy(x, body) // until the server ends it, or the client goes
 	}()
 }
 
-// hear returns what the server says in an exchange.
-func (e *serverEnd) hear(s *step, isLast bool) []string {
-	if x := e.exchanges[s.letter]; x != nil {
-		return x.hear(s, isLast)
+// request returns the request that a step shows, with what the page leaves out.
+func (e *serverEnd) request(ctx context.Context, s *step) *http.Request {
+	first, header, body := split(e.p.unnamed(s.text))
+	method, path, _ := strings.Cut(first, " ")
+	body = strings.TrimSuffix(body, "\n")
+	// Guard wants to know at which address the request has arrived.
+	ctx = context.WithValue(ctx, http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
+	r, err := http.NewRequestWithContext(ctx, method, "http://127.0.0.1:8080"+path, strings.NewReader(body))
+	if err != nil {
+		e.p.t.Fatal(err)
 	}
-	return s.inFile([]string{"(nothing)"})
+	r.Header = e.p.c.usual(s, first, body)
+	maps.Copy(r.Header, header)
+	for name, values := range r.Header {
+		if len(values) == 0 {
+			delete(r.Header, name) // the page says that there is none
+		} else {
+			values[0] = e.p.unnamed(values[0])
+		}
+	}
+	r.Host = cmp.Or(r.Header.Get("Host"), r.Host)
+	return r
 }
 
-// rest stops the server, and returns what it has said that no step shows.
+// hear returns what the server says in an exchange.
+func (e *serverEnd) hear(s *step) []string {
+	if x := e.p.exchanges[s.letter]; x != nil {
+		return x.hear(s)
+	}
+	return s.inPage([]string{"(nothing)"})
+}
+
+// rest ends all exchanges, and the server.
 func (e *serverEnd) rest() (lines []string) {
 	synctest.Wait()
-	if x := e.exchanges[""]; x != nil {
+	if x := e.p.exchanges[""]; x != nil {
 		x.say("(hangs up)\n")
-		e.await(func() bool { return x.isOver })
+		e.p.await(func() bool { return x.isOver })
 	}
-	for _, letter := range slices.Sorted(maps.Keys(e.exchanges)) {
-		x, s := e.exchanges[letter], &step{letter: letter, verb: "<"}
-		lines = append(lines, s.inFile(shorten(x.take(-1)))...)
-		isShown := slices.ContainsFunc(e.steps, func(s *step) bool { return s.letter == letter && s.isDirection() })
-		if x.isOver && x.isStream && !isShown {
-			lines = append(lines, s.inFile([]string{"(ends)"})...)
+	for _, letter := range slices.Sorted(maps.Keys(e.p.exchanges)) {
+		x, s := e.p.exchanges[letter], &step{letter: letter, verb: "<"}
+		lines = append(lines, s.inPage(shortForm(x.take(math.MaxInt)))...)
+		isEnd := func(s *step) bool { return s.letter == letter && s.isDirection() }
+		if x.isOver && x.isStream && !slices.ContainsFunc(e.p.c.steps, isEnd) {
+			lines = append(lines, s.inPage([]string{"(ends)"})...)
 		}
 		x.say("")
 	}
 	e.mcp.Close()
 	e.sse.Close()
-	time.Sleep(24 * time.Hour) // for timers
+	time.Sleep(24 * time.Hour) // for timers: a bubble ends when no goroutine is left
 	return lines
 }
 
-// ---- The Client is tested ----
+// ==== The client is tested ====
 
-// clientEnd is a Client and its application.
+// clientEnd is a Client with its application, and the server that the page plays.
 type clientEnd struct {
-	*player
+	p       *player
 	ctx     context.Context // of all calls
-	stop    func()
+	cancel  context.CancelFunc
 	client  Client
-	url     string
-	calls   []*callOutcome        // that no step has shown
-	answers map[string][]*Message // of the user, by the id of the question
-	notes   []string              // notifications that no step has shown
-	waiting []*request            // that no step has shown
+	answers map[string][]*Message // of the user, by the id of the question; "modern": in the modern era
+	calls   []*appCall            // what the application waits for, or has got, and no step has shown
+	notes   []string              // the notifications that no step has shown
+	waiting []*request            // those that no step has shown
 }
 
-// callOutcome is what a call has returned, as a line of a file; "": nothing yet.
-type callOutcome struct {
-	line   string
-	cancel context.CancelCauseFunc
+// appCall is a call of the application.
+type appCall struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	outcome string // as a page has it; "": it runs
 }
 
-// newClientEnd makes a Client that connects to what the file plays.
+// newClientEnd makes a Client, and has it connect to what the page plays.
 func newClientEnd(p *player) end {
-	e := &clientEnd{player: p, answers: map[string][]*Message{}}
-	e.ctx, e.stop = context.WithCancel(context.Background())
+	e := &clientEnd{p: p, answers: map[string][]*Message{}}
+	e.ctx, e.cancel = context.WithCancel(p.t.Context())
 	e.client = Client{Info: Implementation{Name: "student", Version: "1.0"}, Handler: HandlerFunc(e.handle)}
-	for _, s := range p.steps {
+	for _, s := range p.c.steps {
 		if _, text, ok := strings.Cut(s.text, `{"jsonrpc"`); ok && s.verb == ">" {
-			e.study(Decode([]byte(`{"jsonrpc"` + text)).first())
+			e.learn(messageIn(`{"jsonrpc"` + text))
 		}
 	}
-	flags := flag.NewFlagSet("call", flag.ContinueOnError)
-	flags.Func("protocol", "", func(list string) error { e.client.Versions = strings.Split(list, ","); return nil })
-	flags.Func("capabilities", "", func(text string) error { return json.Unmarshal([]byte(text), &e.client.Capabilities) })
-	if err := flags.Parse(p.command[1:]); err != nil {
-		p.Fatal(err)
-	}
-	e.url = "http://127.0.0.1:8080" + cmp.Or(flags.Arg(0), map[bool]string{true: "/sse", false: "/mcp"}[p.overSSE()])
-	web := &http.Client{Transport: e}
-	dials := []Dialer{&HTTPDialer{URL: e.url, Client: web, MaxMessage: 4 << 20}, SSEDialer{URL: e.url, Client: web, MaxMessage: 4 << 20}}
-	switch {
-	case !p.overHTTP():
-		dials = []Dialer{DialerFunc(e.dial)}
-	case p.overSSE() && !p.says(`^POST /sse\b[^?]`):
-		dials = dials[1:]
-	}
-	e.run("", func(ctx context.Context) (json.RawMessage, error) { return nil, e.client.Connect(ctx, dials...) })
+	connecting := e.newCall()
+	dials := e.dialers()
+	go func() {
+		if err := e.client.Connect(connecting.ctx, dials...); err != nil {
+			e.finish(connecting, nil, err)
+			return
+		}
+		isThis := func(c *appCall) bool { return c == connecting }
+		p.change(func() { e.calls = slices.DeleteFunc(e.calls, isThis) }) // no step shows it
+	}()
 	synctest.Wait()
-	if x := p.exchanges[""]; x != nil && e.probes() {
-		x.say(e.hello(x.take(1)[0]))
-		synctest.Wait()
-	}
 	return e
 }
 
-// study learns from a message which version is spoken, what is declared, and what a user answers.
-func (e *clientEnd) study(m *Message) {
+// learn learns from a message of the page which version the Client offers, what it declares, and what its user answers.
+func (e *clientEnd) learn(m *Message) {
 	declared := member(member(m.Params, "_meta"), metaCapabilities)
 	if m.Method == "initialize" {
 		declared = member(m.Params, "capabilities")
-		if !e.says("server/discover") {
+		if !e.p.c.clientSays("server/discover") {
 			e.client.Versions = []string{textOf(member(m.Params, "protocolVersion"))}
 		}
 	}
@@ -774,23 +880,52 @@ func (e *clientEnd) study(m *Message) {
 	}
 }
 
-// handle notes a notification, and answers a question as the file does, or never.
+// dialers reads the flags of the page, and returns the ways to the server that it plays: a pipe, HTTP+SSE alone, or a URL
+// behind which there may be either transport.
+func (e *clientEnd) dialers() []Dialer {
+	flags := flag.NewFlagSet("call", flag.ContinueOnError)
+	flags.Func("protocol", "", func(list string) error { e.client.Versions = strings.Split(list, ","); return nil })
+	flags.Func("capabilities", "", func(text string) error {
+		return json.Unmarshal([]byte(text), &e.client.Capabilities)
+	})
+	if err := flags.Parse(e.p.c.flags[1:]); err != nil {
+		e.p.t.Fatal(err)
+	}
+	path := "/mcp"
+	if e.p.c.overSSE() {
+		path = "/sse"
+	}
+	url, web := "http://127.0.0.1:8080"+cmp.Or(flags.Arg(0), path), &http.Client{Transport: direct{e}}
+	old := SSEDialer{URL: url, Client: web, MaxMessage: 4 << 20}
+	switch {
+	case !e.p.c.overHTTP():
+		return []Dialer{DialerFunc(e.dial)}
+	case e.p.c.overSSE() && !e.p.c.clientSays(`^POST /sse\b[^?]`):
+		return []Dialer{old}
+	}
+	return []Dialer{&HTTPDialer{URL: url, Client: web, MaxMessage: 4 << 20}, old}
+}
+
+// ---- The application ----
+
+// handle is the Handler of the Client. It remembers a notification, and answers a question as the page does, or never.
 func (e *clientEnd) handle(ctx context.Context, x *Exchange) (any, error) {
+	if x.Request.Kind() == KindNotification {
+		note := strings.TrimSpace(x.Request.Method + " " + string(x.Request.Params))
+		e.p.change(func() { e.notes = append(e.notes, note) })
+		return nil, nil
+	}
+	id := x.Request.ID.String()
+	if x.Revision().Modern {
+		id = "modern"
+	}
 	var answer *Message
-	e.note(func() {
-		id := x.Request.ID.String()
-		if x.Revision().Modern {
-			id = "modern"
-		}
-		if x.Request.Kind() == KindNotification {
-			e.notes = append(e.notes, strings.TrimSpace(x.Request.Method+" "+string(x.Request.Params)))
-		} else if answers := e.answers[id]; len(answers) > 0 {
+	e.p.change(func() {
+		if answers := e.answers[id]; len(answers) > 0 {
 			answer, e.answers[id] = answers[0], answers[1:]
 		}
 	})
 	switch {
-	case x.Request.Kind() == KindNotification:
-		return nil, nil
 	case answer == nil:
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -800,336 +935,312 @@ func (e *clientEnd) handle(ctx context.Context, x *Exchange) (any, error) {
 	return answer.Result, nil
 }
 
-// run runs a call of the application.
-func (e *clientEnd) run(word string, call func(ctx context.Context) (json.RawMessage, error)) {
-	ctx, cancel := context.WithCancelCause(e.ctx)
-	c := &callOutcome{cancel: cancel}
-	e.calls = append(e.calls, c)
-	go func() {
-		result, err := call(ctx)
-		e.note(func() {
-			c.line = strings.TrimSpace(word + " " + string(result))
-			if err != nil {
-				c.line = "error " + strings.ReplaceAll(err.Error(), "\n", " / ")
-			} else if word == "" { // no step shows that it has connected
-				e.calls = slices.DeleteFunc(e.calls, func(o *callOutcome) bool { return o == c })
-			}
-		})
-	}()
+// newCall adds a call of the application.
+func (e *clientEnd) newCall() *appCall {
+	c := &appCall{}
+	c.ctx, c.cancel = context.WithCancel(e.ctx)
+	e.p.change(func() { e.calls = append(e.calls, c) })
+	return c
+}
+
+// finish remembers the outcome of a call.
+func (e *clientEnd) finish(c *appCall, result json.RawMessage, err error) {
+	outcome := strings.TrimSpace("result " + string(result))
+	if err != nil {
+		outcome = "error " + strings.ReplaceAll(err.Error(), "\n", " / ")
+	}
+	e.p.change(func() { c.outcome = outcome })
 }
 
 // say says something as the server, or does something as the application.
 func (e *clientEnd) say(s *step) {
-	method, params, _ := strings.Cut(strings.TrimSpace(s.text), " ")
-	switch x := e.exchanges[s.letter]; {
-	case s.verb == "<" && x != nil:
-		x.say(s.text)
-	case s.verb == "<":
-		e.complain("nothing waits for %s< %s", s.letter, s.text)
-	case s.verb == "close":
-		e.run("result", func(context.Context) (json.RawMessage, error) { return nil, e.client.Close() })
-	case s.verb == "cancel":
-		if i := slices.IndexFunc(e.calls, func(c *callOutcome) bool { return c.line == "" }); i >= 0 {
-			e.calls[i].cancel(nil)
+	switch s.verb {
+	case "<":
+		if x := e.p.exchanges[s.letter]; x != nil {
+			x.say(s.text)
+		} else {
+			e.p.complain("nothing waits for %s< %s", s.letter, s.text)
 		}
-	case s.verb == "call" && method == "subscriptions/listen":
-		var filter ListenFilter
-		_ = json.Unmarshal([]byte(params), &filter)
-		e.run("result", func(ctx context.Context) (json.RawMessage, error) { return nil, e.client.Listen(ctx, filter) })
-	case s.verb == "call":
-		var given any
-		if params != "" {
-			given = json.RawMessage(params)
+	case "cancel": // the oldest call that runs
+		if i := slices.IndexFunc(e.calls, func(c *appCall) bool { return c.outcome == "" }); i >= 0 {
+			e.calls[i].cancel()
 		}
-		e.run("result", func(ctx context.Context) (result json.RawMessage, err error) {
-			err = e.client.Call(ctx, method, given, &result)
-			return result, err
-		})
+	case "call", "list", "close":
+		c := e.newCall()
+		go func() {
+			result, err := e.perform(c.ctx, s)
+			e.finish(c, result, err)
+		}()
 	}
+}
+
+// perform does what a step of the application says.
+func (e *clientEnd) perform(ctx context.Context, s *step) (result json.RawMessage, err error) {
+	method, params, hasParams := strings.Cut(strings.TrimSpace(s.text), " ")
+	switch {
+	case s.verb == "close":
+		err = e.client.Close()
+	case s.verb == "list":
+		var items []json.RawMessage
+		if items, err = List[json.RawMessage](ctx, &e.client, method, params); err == nil {
+			result, err = json.Marshal(items)
+		}
+	case method == "subscriptions/listen":
+		var filter ListenFilter
+		if err = json.Unmarshal([]byte(params), &filter); err == nil {
+			err = e.client.Listen(ctx, filter)
+		}
+	case hasParams:
+		err = e.client.Call(ctx, method, json.RawMessage(params), &result)
+	default:
+		err = e.client.Call(ctx, method, nil, &result)
+	}
+	return result, err
 }
 
 // hear returns what the Client says, or what its application gets.
-func (e *clientEnd) hear(s *step, isLast bool) []string {
-	x := e.exchanges[s.letter]
+func (e *clientEnd) hear(s *step) []string {
+	x := e.p.exchanges[s.letter]
 	switch {
-	case s.verb == "heard":
-		note := append(e.notes, "none")[0]
-		e.notes = e.notes[min(1, len(e.notes)):]
+	case s.verb == "heard" && len(e.notes) > 0:
+		note := e.notes[0]
+		e.notes = e.notes[1:]
 		return []string{"    heard " + note}
+	case s.verb == "heard":
+		return []string{"    heard none"}
 	case s.verb != ">":
-		later := e.await(func() bool { return len(e.calls) == 0 || e.calls[0].line != "" })
-		c := append(e.calls, &callOutcome{})[0]
-		e.calls = e.calls[min(1, len(e.calls)):]
-		return append(s.inFile(later), "    "+cmp.Or(c.line, "(the call does not return)"))
-	case x != nil && s.letter == "":
-		return x.hear(s, isLast)
-	case x != nil && s.isDirection():
-		return s.inFile(append(e.await(func() bool { return x.isOver }), strings.TrimSpace(s.text)))
+		return e.nextOutcome()
+	case s.letter == "" && x != nil:
+		return x.hear(s)
+	case s.isDirection() && x != nil: // (hangs up)
+		later := e.p.await(func() bool { return x.isOver })
+		return s.inPage(append(later, strings.TrimSpace(s.text)))
 	}
-	i := -1
-	later := e.await(func() bool {
-		i = slices.IndexFunc(e.waiting, func(x *request) bool { return x.is(s) })
-		return i >= 0
-	})
-	if len(e.waiting) == 0 {
-		return s.inFile(later)
-	}
-	found := e.waiting[max(i, 0)]
-	e.waiting = slices.Delete(e.waiting, max(i, 0), max(i, 0)+1)
-	e.exchanges[s.letter] = found.exchange
-	return s.inFile(append(later, e.text(found, s)...))
+	return e.nextRequest(s)
 }
 
-// rest closes the client, and returns what it has done that no step shows.
+// nextOutcome returns that of the oldest call that no step has shown.
+func (e *clientEnd) nextOutcome() []string {
+	if len(e.calls) == 0 {
+		return []string{"    (nobody calls)"}
+	}
+	c := e.calls[0]
+	later := e.p.await(func() bool { return c.outcome != "" })
+	e.calls = slices.DeleteFunc(e.calls, func(other *appCall) bool { return other == c })
+	return append((&step{}).inPage(later), "    "+cmp.Or(c.outcome, "(the call does not return)"))
+}
+
+// rest closes the Client.
 func (e *clientEnd) rest() (lines []string) {
 	synctest.Wait()
 	for _, c := range e.calls {
-		if c.line != "" && c.line != "result" {
-			lines = append(lines, "    "+c.line)
+		if c.outcome != "" && c.outcome != "result" {
+			lines = append(lines, "    "+c.outcome)
 		}
 	}
 	go e.client.Close()
 	synctest.Wait()
 	for _, x := range e.waiting {
 		s := &step{letter: "?", verb: ">"}
-		lines = append(lines, s.inFile(e.text(x, s))...)
-		x.answer("404\n")
+		lines = append(lines, s.inPage(e.text(x, s))...)
+		x.say("404\n")
 	}
-	e.stop()
-	if x := e.exchanges[""]; x != nil {
-		lines = append(lines, (&step{verb: ">"}).inFile(x.take(-1))...)
+	e.cancel()
+	if x := e.p.exchanges[""]; x != nil {
+		lines = append(lines, (&step{verb: ">"}).inPage(x.take(math.MaxInt))...)
 	}
-	for _, x := range e.exchanges {
+	for _, x := range e.p.exchanges {
 		x.end()
 		x.say("(hangs up)\n")
 	}
-	time.Sleep(3 * time.Hour) // for timers
+	time.Sleep(3 * time.Hour) // for timers: a bubble ends when no goroutine is left
 	return lines
 }
 
-// dial starts a server on stdio, which the file plays.
+// ---- Its network ----
+
+// dial starts a server on a pipe, which the page plays. It may be the second one, in place of the first.
 func (e *clientEnd) dial(context.Context) (Conn, error) {
-	x := e.exchanges[""]
+	x := e.p.exchanges[""]
 	if x == nil {
-		x = &exchange{p: e.player}
-		e.exchanges[""] = x
+		x = &exchange{p: e.p}
+		e.p.exchanges[""] = x
 	} else {
-		e.note(func() { x.said, x.isOver = append(x.said, "(starts again)\n"...), false })
+		e.p.change(func() { x.unheard, x.isOver = append(x.unheard, "(starts again)\n"...), false })
 	}
 	in, out := io.Pipe()
-	x.say = writesTo(out)
+	x.say = writerTo(out)
 	return NewLineConn(in, x, 4<<20, func() error { x.end(); return in.Close() }), nil
 }
 
-// probes reports whether the Client begins with a server/discover that the file leaves out.
-func (e *clientEnd) probes() bool { return !e.says(`"server/discover"|"method":"initialize"`) }
-
-// hello answers it.
-func (e *clientEnd) hello(question string) string {
-	result := map[string]any{"resultType": "complete", "supportedVersions": offered(e.client.Versions, isAny), "capabilities": map[string]any{}}
-	return string(NewResponse(Decode([]byte(question)).first().ID, result, nil).append(nil)) + "\n"
-}
-
-// request is one of the Client, and the body of the response.
+// request is a request of the Client.
 type request struct {
 	*exchange
-	*http.Request
-	*body
-	sent            string
-	response        chan *http.Response // closed: the network has failed
-	isBegun, isDone bool
+	http   *http.Request
+	sent   string      // its body
+	texts  chan string // what the page says in the response
+	goesOn bool        // the page says when the response is complete
 }
 
-// RoundTrip is the network of the Client.
-func (e *clientEnd) RoundTrip(r *http.Request) (*http.Response, error) {
-	x := &request{Request: r, exchange: &exchange{p: e.player}, body: newBody(r.Context()), response: make(chan *http.Response, 1)}
-	x.say = x.answer
-	context.AfterFunc(x.open, x.end)
-	if r.Body != nil {
-		body, _ := io.ReadAll(r.Body) // it is in memory
-		x.sent = string(body)
-	}
-	if text := e.beside(x); text != "" {
-		x.answer(text)
+// ServeHTTP is the server that the page plays.
+func (e *clientEnd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	sent, _ := io.ReadAll(r.Body) // it is in memory
+	x := &request{exchange: &exchange{p: e.p}, http: r, sent: string(sent), texts: make(chan string, 1000)}
+	x.say = func(text string) { x.texts <- text }
+	if text := e.answerBeside(x); text != "" {
+		x.say(text)
 	} else {
-		e.note(func() { e.waiting = append(e.waiting, x) })
+		e.p.change(func() { e.waiting = append(e.waiting, x) })
 	}
-	select {
-	case response := <-x.response:
-		if response == nil {
-			return nil, io.ErrUnexpectedEOF
+	for hasBegun, goesOn := false, true; goesOn; hasBegun = true {
+		select {
+		case text := <-x.texts:
+			goesOn = x.respond(w, text, hasBegun)
+		case <-r.Context().Done(): // the Client hangs up
+			x.end()
+			return
 		}
-		return response, nil
-	case <-x.open.Done():
-		return nil, context.Cause(x.open)
 	}
 }
 
-// beside returns the answer to a request that the file leaves out, as it is the same each time.
-func (e *clientEnd) beside(x *request) string {
-	isShown := slices.ContainsFunc(e.steps, func(s *step) bool { return s.verb == ">" && x.is(s) })
-	m := Decode([]byte(x.sent)).first()
+// respond begins the response, goes on with it, or ends it. It is complete at once if it is no stream, and the page
+// does not say that it (goes on).
+func (x *request) respond(w http.ResponseWriter, text string, hasBegun bool) (goesOn bool) {
 	switch {
-	case x.Method == http.MethodDelete && !isShown:
+	case text == "(goes on)\n":
+		return true
+	case text == "(breaks)\n":
+		panic(http.ErrAbortHandler)
+	case strings.HasPrefix(text, "("): // (ends); (hangs up), when all is over
+		return false
+	case hasBegun:
+		_, _ = io.WriteString(w, text) // the Client may have gone
+		return true
+	}
+	first, header, body := split(longForm(text))
+	status, _ := strconv.Atoi(first) // 0 if it is none, and the test fails
+	maps.Copy(w.Header(), header)
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body)
+	return x.goesOn || header.Get("Content-Type") == "text/event-stream"
+}
+
+// answerBeside returns the answer to a request that the page leaves out, as it is the same each time. "": the page
+// shows it.
+func (e *clientEnd) answerBeside(x *request) string {
+	isShown := slices.ContainsFunc(e.p.c.steps, func(s *step) bool { return s.verb == ">" && x.is(s) })
+	m := messageIn(x.sent)
+	switch {
+	case x.http.Method == http.MethodDelete && !isShown:
 		return "204\n"
-	case x.Method == http.MethodGet && x.Header["Last-Event-Id"] == nil && !isShown:
+	case x.http.Method == http.MethodGet && x.http.Header["Last-Event-Id"] == nil && !isShown:
 		return "405\n"
-	case m.Method == "server/discover" && e.probes():
-		return "200 " + e.hello(x.sent)
-	case m.Kind() == KindResponse && m.Error != nil && !e.says(`,"error":`):
+	case m.Kind() == KindResponse && m.Error != nil && !e.p.c.clientSays(`,"error":`):
 		return "202\n" // to a question that was open when the Client was closed
 	}
 	return ""
 }
 
+// nextRequest waits for the request that a step shows, and begins its exchange. If it does not come, another one that
+// waits is taken in its place, so that an update shows it.
+func (e *clientEnd) nextRequest(s *step) []string {
+	isThis := func(x *request) bool { return x.is(s) }
+	later := e.p.await(func() bool { return slices.ContainsFunc(e.waiting, isThis) })
+	if len(e.waiting) == 0 {
+		return s.inPage(later)
+	}
+	i := max(0, slices.IndexFunc(e.waiting, isThis))
+	x := e.waiting[i]
+	e.waiting = slices.Delete(e.waiting, i, i+1)
+	e.p.exchanges[s.letter] = x.exchange
+	goesOn := func(o *step) bool { return o.letter == s.letter && o.text == "(goes on)\n" }
+	x.goesOn = slices.ContainsFunc(e.p.c.steps, goesOn)
+	return s.inPage(append(later, e.text(x, s)...))
+}
+
 // is reports whether a request is the one that a step shows, whatever the details.
 func (x *request) is(s *step) bool {
-	first, header, body := readHead(s.text)
-	ours, theirs := Decode([]byte(x.sent)).first(), Decode([]byte(body)).first()
-	return strings.HasPrefix(first, x.Method+" ") && ours.Method == theirs.Method && ours.ID == theirs.ID &&
-		(x.Header["Last-Event-Id"] == nil) == (header["Last-Event-Id"] == nil)
+	first, header, body := split(s.text)
+	ours, theirs := messageIn(x.sent), messageIn(body)
+	isResuming, isShownResuming := x.http.Header["Last-Event-Id"] != nil, header["Last-Event-Id"] != nil
+	return strings.HasPrefix(first, x.http.Method+" ") && isResuming == isShownResuming &&
+		ours.Method == theirs.Method && ours.ID == theirs.ID
 }
 
-// text returns a request as it stands in a file.
+// text returns a request as it stands in a page.
 func (e *clientEnd) text(x *request, s *step) []string {
-	first := x.Method + " " + strings.TrimPrefix(x.URL.String(), "http://127.0.0.1:8080")
-	lines := append([]string{first}, e.shown(x.Header, e.usual(s, first, x.sent), s.letter, ">")...)
+	first := x.http.Method + " " + strings.TrimPrefix(x.http.URL.String(), "http://127.0.0.1:8080")
+	lines := append([]string{first}, e.p.c.shown(x.http.Header, e.p.c.usual(s, first, x.sent), s.letter, ">")...)
 	switch {
-	case x.sent != "" && len(lines) == 1:
+	case x.sent == "":
+		return lines
+	case len(lines) == 1:
 		return []string{first + " " + x.sent}
-	case x.sent != "":
-		return append(lines, "", x.sent)
 	}
-	return lines
+	return append(lines, "", x.sent)
 }
 
-// answer begins the response, or goes on with it. A stream goes on until it (ends) or (breaks),
-// all else only if it (goes on).
-func (x *request) answer(text string) {
-	goesOn := true
-	switch {
-	case x.isDone:
-		return
-	case strings.HasPrefix(text, "("):
-		if goesOn = text == "(goes on)\n"; text == "(breaks)\n" {
-			x.err = io.ErrUnexpectedEOF
-		}
-	case x.isBegun:
-		x.parts <- []byte(text)
-	default:
-		first, header, body := readHead(lengthen(text))
-		status, _ := strconv.Atoi(first) // 0: the test fails
-		x.isBegun, x.isStream = true, header.Get("Content-Type") == "text/event-stream"
-		x.parts <- []byte(body)
-		x.response <- &http.Response{StatusCode: status, Header: header, Body: x.body, Request: x.Request}
-		goesOn = x.isStream || slices.ContainsFunc(x.p.steps, func(s *step) bool { return s.text == "(goes on)\n" && x.p.exchanges[s.letter] == x.exchange })
-	}
-	if !goesOn {
-		x.isDone = true
-		close(x.parts)
-		close(x.response)
-	}
+// ==== Ways to a server ====
+
+// inMemory returns how a client reaches a handler over HTTP, without a network.
+func inMemory(h http.Handler) *http.Client {
+	return &http.Client{Transport: direct{h}, Timeout: 20 * time.Millisecond} // for whole responses: it is ignored
 }
 
-// body is the body of a response, which comes in parts.
-type body struct {
-	parts  chan []byte // closed: it ends
-	unread []byte      // of a part
-	err    error       // how it ends
-	open   context.Context
-	hangUp context.CancelFunc
-}
-
-func newBody(ctx context.Context) *body {
-	b := &body{parts: make(chan []byte, 10000), err: io.EOF}
-	b.open, b.hangUp = context.WithCancel(ctx)
-	return b
-}
-
-// Read reads what has come. When the client hangs up, it returns.
-func (b *body) Read(text []byte) (n int, err error) {
-	for isOpen := true; len(b.unread) == 0; {
-		select {
-		case b.unread, isOpen = <-b.parts:
-			if !isOpen {
-				return 0, b.err
-			}
-		case <-b.open.Done():
-			return 0, context.Cause(b.open)
-		}
-	}
-	n = copy(text, b.unread)
-	b.unread = b.unread[n:]
-	return n, nil
-}
-
-// Close hangs up.
-func (b *body) Close() error {
-	b.hangUp()
-	return nil
-}
-
-// ==== What a conversation cannot show ====
-
-// TestMain lets this program be the child of a test: mcpwire, or one that does not end.
-func TestMain(m *testing.M) {
-	switch os.Getenv("MCPWIRE_CHILD") {
-	case "mcpwire":
-		main()
-	case "deaf":
-		signal.Ignore(syscall.SIGTERM)
-		select {}
-	default:
-		os.Exit(m.Run())
-	}
-}
-
-// childCommand returns a command that starts this program again.
-func childCommand(role string, args ...string) *exec.Cmd {
-	command := exec.Command(os.Args[0], args...)
-	command.Env = append(os.Environ(), "MCPWIRE_CHILD="+role)
-	return command
-}
-
-// ---- Ways to a server ----
-
-// overHTTP returns how a client reaches a handler over HTTP, without a network.
-func overHTTP(h http.Handler) *http.Client {
-	return &http.Client{Transport: direct{h}, Timeout: 20 * time.Millisecond} // which is for whole responses, and ignored
-}
-
+// direct is a network with a handler at its end. There is no other in a bubble.
 type direct struct{ http.Handler }
 
 // RoundTrip has the handler serve a request, and returns its response when that begins.
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
-	x := &crossing{body: newBody(r.Context()), header: http.Header{}, begun: make(chan struct{})}
+	x := &crossing{header: http.Header{}, begun: make(chan struct{}), parts: make(chan []byte, 10000), end: io.EOF}
+	x.open, x.hangUp = context.WithCancel(r.Context())
 	if x.open.Err() != nil {
 		return nil, context.Cause(x.open)
 	}
 	in := r.Clone(x.open)
-	in.RequestURI, in.Body = r.URL.RequestURI(), cmp.Or(in.Body, io.ReadCloser(http.NoBody))
-	go func() {
-		defer close(x.parts)
-		d.ServeHTTP(x, in)
-		x.Flush()
-	}()
+	in.RequestURI = r.URL.RequestURI()
+	if in.Body == nil {
+		in.Body = http.NoBody
+	}
+	go x.serve(d.Handler, in)
 	select {
 	case <-x.begun:
-		return &http.Response{StatusCode: x.status, Header: x.header.Clone(), Body: x.body, Request: r}, nil
+		if x.status == 0 {
+			return nil, x.end
+		}
+		return &http.Response{StatusCode: x.status, Header: x.header.Clone(), Body: x, Request: r}, nil
 	case <-x.open.Done():
 		return nil, context.Cause(x.open)
 	}
 }
 
-// crossing is the ResponseWriter of a handler, and what its client reads. A write does not wait for
-// the client: a stream holds its lock meanwhile, and a bubble's time stands still while anybody
-// waits for a lock.
+// crossing is the ResponseWriter of a handler, and the body that its client reads. A write does not wait for the
+// client: a stream holds its lock meanwhile, and a bubble's time stands still while anybody waits for a lock.
 type crossing struct {
-	*body
 	header http.Header
-	status int
+	status int // 0: the network breaks before there is one
 	once   sync.Once
-	begun  chan struct{} // closed when the header is there
+	begun  chan struct{}   // closed when the header is there
+	parts  chan []byte     // of the body; closed: it ends
+	end    error           // how it ends
+	unread []byte          // of the last part
+	open   context.Context // until the client hangs up
+	hangUp context.CancelFunc
+}
+
+// serve runs a handler. That it panics means that the network breaks.
+func (x *crossing) serve(h http.Handler, r *http.Request) {
+	defer close(x.parts)
+	defer func() {
+		if fault := recover(); fault == http.ErrAbortHandler {
+			x.end = io.ErrUnexpectedEOF
+			x.WriteHeader(0)
+		} else if fault != nil {
+			panic(fault)
+		}
+	}()
+	h.ServeHTTP(x, r)
+	x.Flush()
 }
 
 func (x *crossing) Header() http.Header              { return x.header }
@@ -1146,6 +1257,30 @@ func (x *crossing) Write(text []byte) (int, error) {
 	return len(text), context.Cause(x.open)
 }
 
+// Read reads what has come. When the client hangs up, it returns.
+func (x *crossing) Read(text []byte) (n int, err error) {
+	for len(x.unread) == 0 {
+		select {
+		case part, isOpen := <-x.parts:
+			if !isOpen {
+				return 0, x.end
+			}
+			x.unread = part
+		case <-x.open.Done():
+			return 0, context.Cause(x.open)
+		}
+	}
+	n = copy(text, x.unread)
+	x.unread = x.unread[n:]
+	return n, nil
+}
+
+// Close hangs up.
+func (x *crossing) Close() error {
+	x.hangUp()
+	return nil
+}
+
 // piped returns how a client reaches a handler on a pipe.
 func piped(t *testing.T, h Handler, log *slog.Logger) Dialer {
 	return DialerFunc(func(context.Context) (Conn, error) {
@@ -1155,7 +1290,7 @@ func piped(t *testing.T, h Handler, log *slog.Logger) Dialer {
 	})
 }
 
-// connected returns a Client that has reached a server, and is closed at the end of the test.
+// connected returns a Client that has reached a server, and is closed at the end of the test. Its user is Ada.
 func connected(t *testing.T, dial Dialer, versions ...string) *Client {
 	c := &Client{Info: Implementation{Name: "test", Version: "1"}, Versions: versions}
 	c.Handlers = map[string]HandlerFunc{"elicitation/create": func(context.Context, *Exchange) (any, error) {
@@ -1168,59 +1303,14 @@ func connected(t *testing.T, dial Dialer, versions ...string) *Client {
 	return c
 }
 
-// each runs a test for each way to talk to the demo, which may have further methods, in a bubble.
-// Nothing is kept after it.
-func each(t *testing.T, methods map[string]HandlerFunc, test func(t *testing.T, c *Client, d *demo)) {
-	for _, way := range []string{"pipe 2026-07-28", "pipe 2025-11-25", "/mcp 2026-07-28", "/mcp 2025-11-25", "/sse 2025-06-18"} {
-		t.Run(way, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := newDemo()
-				maps.Copy(d.Methods, methods)
-				mcp, sse := serving(t, d, 1<<20), &SSEHandler{Handler: d}
-				t.Cleanup(sse.Close)
-				mux := http.NewServeMux()
-				mux.Handle("/mcp", mcp)
-				mux.Handle("/sse", sse)
-				how, version, _ := strings.Cut(way, " ")
-				dial := piped(t, d, nil)
-				switch how {
-				case "/mcp":
-					dial = &HTTPDialer{URL: "http://localhost/mcp", Client: overHTTP(mux)}
-				case "/sse":
-					dial = SSEDialer{URL: "http://localhost/sse", Client: overHTTP(mux)}
-				}
-				c := connected(t, dial, version)
-				test(t, c, d)
-				c.Close()
-				if err := c.Call(t.Context(), "ping", nil, nil); !errors.Is(err, ErrClosed) {
-					t.Error(err)
-				}
-				mcp.Sessions.Close()
-				if synctest.Wait(); mcp.Sessions.kept.Load() != 0 {
-					t.Error(mcp.Sessions.kept.Load(), "bytes of sessions that have ended")
-				}
-			})
-		})
-	}
-}
-
-// serving returns a handler with sessions, whose streams keep so many bytes each. It is closed at the
-// end of the test.
+// serving returns a handler with sessions, whose streams keep so many bytes each. It is closed at the end of the test.
 func serving(t *testing.T, handler Handler, keep int) *StreamableHandler {
 	h := &StreamableHandler{Handler: handler, Sessions: &Sessions{Keep: keep}}
 	t.Cleanup(h.Close)
 	return h
 }
 
-// post makes a request of a handler, and waits for the end of the response. A field of the header
-// is "NAME: VALUE". Without a body, the method is GET.
-func post(h http.Handler, body string, fields ...string) *httptest.ResponseRecorder {
-	w, method := httptest.NewRecorder(), map[bool]string{true: http.MethodGet, false: http.MethodPost}[body == ""]
-	h.ServeHTTP(w, httpRequest(context.Background(), method, body, fields...))
-	return w
-}
-
-// httpRequest returns a request for a handler.
+// httpRequest returns a request for a handler. A field of the header is "NAME: VALUE".
 func httpRequest(ctx context.Context, method, body string, fields ...string) *http.Request {
 	r := httptest.NewRequestWithContext(ctx, method, "/", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
@@ -1231,275 +1321,219 @@ func httpRequest(ctx context.Context, method, body string, fields ...string) *ht
 	return r
 }
 
+// post makes a POST to a handler, and waits for the end of the response.
+func post(h http.Handler, body string, fields ...string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httpRequest(context.Background(), http.MethodPost, body, fields...))
+	return w
+}
+
+// resume continues the first stream of a session from its beginning, and waits for its end.
+func resume(h http.Handler, session string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httpRequest(context.Background(), http.MethodGet, "", session, "Last-Event-Id: 1/0"))
+	return w
+}
+
 // open opens a session, and returns the field of the header that names it.
 func open(h http.Handler, fields ...string) string {
-	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`
-	return "Mcp-Session-Id: " + post(h, hello, fields...).Header().Get("Mcp-Session-Id")
+	const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`
+	return "Mcp-Session-Id: " + post(h, initialize, fields...).Header().Get("Mcp-Session-Id")
 }
 
-// modern returns a call of a tool in 2026-07-28, and the header that repeats it.
-func modern(tool, arguments string) (body string, fields []string) {
-	return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":` + arguments + `,` + student + `}}`,
-		[]string{"Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: " + tool}
+// countInSession is a call in a session that reports each step.
+func countInSession(id, n, delayMs int) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"count",`+
+		`"arguments":{"n":%d,"delayMs":%d},"_meta":{"progressToken":1}}}`, id, n, delayMs)
 }
 
-// counting is a call in a session that reports each step.
-func counting(id, n, delayMs int) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"count","arguments":{"n":%d,"delayMs":%d},"_meta":{"progressToken":1}}}`, id, n, delayMs)
+// postCall calls a tool in 2026-07-28.
+func postCall(h http.Handler, tool, arguments string, fields ...string) *httptest.ResponseRecorder {
+	fields = append(fields, "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: "+tool)
+	params := `{"name":"` + tool + `","arguments":` + arguments + `,` + student + `}`
+	return post(h, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":`+params+`}`, fields...)
 }
 
-// count is such a call for a Client.
+// count is a call of count by a Client.
 func count(n, delayMs int) CallToolParams {
 	return CallToolParams{Name: "count", Arguments: map[string]int{"n": n, "delayMs": delayMs}}
 }
 
-// ---- Calls ----
+// ==== Calls ====
 
-// What a tool returns is what its caller gets: bytes as Base64, and an object as text, too.
-func TestContents(t *testing.T) {
-	all := []Content{TextContent(""), {Type: "image", Data: []byte{1, 2, 3}, MimeType: "image/png"}, {Type: "resource_link", URI: "a:b", Name: "b"},
-		{Type: "resource", Resource: &ResourceContents{URI: "a:c", MimeType: "x/y", Blob: []byte{0}}}}
-	const wire = `[{"type":"text","text":""},{"type":"image","data":"AQID","mimeType":"image/png"},{"type":"resource_link","uri":"a:b","name":"b"},` +
-		`{"type":"resource","resource":{"uri":"a:c","mimeType":"x/y","blob":"AA=="}}]`
-	if text, err := encode(all); err != nil || string(text) != wire {
-		t.Errorf("%s, %v", text, err)
-	}
-	each(t, nil, func(t *testing.T, c *Client, d *demo) {
-		AddTool(d.Server, Tool{Name: "contents"}, func(context.Context, *Exchange, struct{}) (any, error) { return ToolResult{Content: all}, nil })
-		AddTool(d.Server, Tool{Name: "object"}, func(context.Context, *Exchange, struct{}) (any, error) { return map[string]int{"n": 1}, nil })
-		if result, err := c.CallTool(t.Context(), "contents", nil); err != nil || !reflect.DeepEqual(result.Content, all) {
-			t.Error(result, err)
-		}
-		if result, err := c.CallTool(t.Context(), "object", nil); err != nil || result.Text() != `{"n":1}` || string(result.StructuredContent) != `{"n":1}` {
-			t.Error(result, err)
-		}
-	})
-}
-
-// Many calls at once, with reports and questions: each gets what is its own, and nothing more after
-// its answer, whatever its handler has left behind.
+// Many calls at once, on each way to talk to the demo, with reports, questions, notifications and cancellations: each
+// gets what is its own, and nothing more after its answer, whatever its handler has left behind. A handler whose call is
+// cancelled ends, however early that is. Nothing is kept in the end.
 func TestCallsAtOnce(t *testing.T) {
-	each(t, nil, func(t *testing.T, c *Client, d *demo) {
-		AddTool(d.Server, Tool{Name: "late"}, func(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
-			time.AfterFunc(time.Second, func() { _ = x.Progress(context.WithoutCancel(ctx), 1, 1, "") })
-			return "done", nil
-		})
-		var calls sync.WaitGroup
-		for i := range 20 {
-			calls.Go(func() {
-				var result ToolResult
-				var seen atomic.Int64
-				err := c.CallWithProgress(t.Context(), "tools/call", count(i, 3), &result, func(ProgressParams) { seen.Add(1) })
-				if err != nil || result.Text() != fmt.Sprint("counted to ", i) || seen.Load() != int64(i) {
-					t.Errorf("%d: %v, %v, %d reports", i, result, err, seen.Load())
-				}
-				if result, err := c.CallTool(t.Context(), "ask", nil); err != nil || result.Text() != "Hello, Ada" {
-					t.Error(result, err)
-				}
-			})
+	for _, way := range []struct{ transport, version string }{
+		{"pipe", "2026-07-28"}, {"pipe", "2025-11-25"}, {"HTTP", "2026-07-28"}, {"HTTP", "2025-11-25"},
+		{"HTTP without Flush", "2025-11-25"}, {"HTTP+SSE", "2025-06-18"}, {"bridge", "2025-11-25"},
+	} {
+		bubble := func(t *testing.T) {
+			d, told := newDemo(), new(atomic.Int64)
+			d.Methods["notifications/mine"] = func(context.Context, *Exchange) (any, error) { told.Add(1); return nil, nil }
+			mcp, sse := serving(t, d, 1<<20), &SSEHandler{Handler: d}
+			t.Cleanup(sse.Close)
+			c := connected(t, dialerOf(t, way.transport, d, mcp, sse), way.version)
+			callAtOnce(t, c, d)
+			c.Close()
+			mcp.Sessions.Close()
+			if synctest.Wait(); mcp.Sessions.kept.Load() != 0 || told.Load() != 20 {
+				t.Error(mcp.Sessions.kept.Load(), "bytes are kept,", told.Load(), "have been told")
+			}
 		}
-		calls.Wait()
-		c.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { t.Error(x.Request); return nil, nil })
-		if err := c.CallWithProgress(t.Context(), "tools/call", CallToolParams{Name: "late"}, nil, func(ProgressParams) {}); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(2 * time.Second)
-	})
+		t.Run(way.transport+" "+way.version, func(t *testing.T) { synctest.Test(t, bubble) })
+	}
 }
 
-// A call that is cancelled ends at both ends, however early, and the next one works.
-func TestCancel(t *testing.T) {
-	each(t, nil, func(t *testing.T, c *Client, d *demo) {
-		var running atomic.Int64
-		AddTool(d.Server, Tool{Name: "wait"}, func(ctx context.Context, _ *Exchange, _ struct{}) (any, error) {
-			running.Add(1)
-			defer running.Add(-1)
-			<-ctx.Done()
-			return nil, ctx.Err()
-		})
-		var calls sync.WaitGroup
-		for i := range 50 {
-			calls.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Millisecond)
-				defer cancel()
-				if err := c.Call(ctx, "tools/call", CallToolParams{Name: "wait"}, nil); !errors.Is(err, context.DeadlineExceeded) {
-					t.Error(err)
-				}
-			})
-		}
-		calls.Wait()
-		if synctest.Wait(); running.Load() != 0 {
-			t.Error(running.Load(), "handlers run on")
-		}
-		if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
-			t.Error(err)
-		}
+// dialerOf returns a way of TestCallsAtOnce.
+func dialerOf(t *testing.T, transport string, d *demo, mcp, sse http.Handler) Dialer {
+	old := SSEDialer{URL: "http://localhost/", Client: inMemory(sse)}
+	switch transport {
+	case "HTTP":
+		return &HTTPDialer{URL: "http://localhost/", Client: inMemory(mcp)}
+	case "HTTP without Flush": // as some middleware has it
+		hiding := func(w http.ResponseWriter, r *http.Request) { mcp.ServeHTTP(struct{ http.ResponseWriter }{w}, r) }
+		return &HTTPDialer{URL: "http://localhost/", Client: inMemory(http.HandlerFunc(hiding))}
+	case "HTTP+SSE":
+		return old
+	case "bridge": // it finds that there is no Streamable HTTP
+		ours, theirs := Pipe()
+		b := &bridged{options: &options{target: []string{old.URL}}, client: theirs, end: func(error) {}}
+		b.ways = []Dialer{&HTTPDialer{URL: old.URL, Client: old.Client}, old}
+		go func() { _ = Serve(t.Context(), theirs, HandlerFunc(b.toServer), nil) }() // ends with the pipe
+		t.Cleanup(func() { b.server.Close() })
+		return DialerFunc(func(context.Context) (Conn, error) { return ours, nil })
+	}
+	return piped(t, d, nil)
+}
+
+// callAtOnce makes the calls of TestCallsAtOnce.
+func callAtOnce(t *testing.T, c *Client, d *demo) {
+	var waiting atomic.Int64
+	AddTool(d.Server, Tool{Name: "wait"}, func(ctx context.Context, _ *Exchange, _ struct{}) (any, error) {
+		waiting.Add(1)
+		defer waiting.Add(-1)
+		<-ctx.Done()
+		return nil, ctx.Err()
 	})
+	AddTool(d.Server, Tool{Name: "late"}, func(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
+		time.AfterFunc(time.Second, func() { _ = x.Progress(context.WithoutCancel(ctx), 1, 1, "") })
+		return "done", nil
+	})
+	var calls sync.WaitGroup
+	for i := range 20 {
+		calls.Go(func() {
+			var result ToolResult
+			seen := 0
+			report := func(ProgressParams) { seen++ }
+			err := c.CallWithProgress(t.Context(), "tools/call", count(i, 3), &result, report)
+			if err != nil || result.Text() != fmt.Sprint("counted to ", i) || seen != i {
+				t.Errorf("%d: %v, %v, %d reports", i, result, err, seen)
+			}
+		})
+		calls.Go(func() {
+			if result, err := c.CallTool(t.Context(), "ask", nil); err != nil || result.Text() != "Hello, Ada" {
+				t.Error(result, err)
+			}
+			if err := c.Notify(t.Context(), "notifications/mine", nil); err != nil {
+				t.Error(err)
+			}
+		})
+		calls.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Millisecond)
+			defer cancel()
+			if _, err := c.CallTool(ctx, "wait", nil); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		})
+	}
+	calls.Wait()
+	if synctest.Wait(); waiting.Load() != 0 {
+		t.Error(waiting.Load(), "handlers wait on")
+	}
+	c.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { t.Error(x.Request); return nil, nil })
+	late := CallToolParams{Name: "late"}
+	if err := c.CallWithProgress(t.Context(), "tools/call", late, nil, func(ProgressParams) {}); err != nil {
+		t.Error(err)
+	}
+	time.Sleep(2 * time.Second)
 }
 
 // What a handler says or does that is not for the wire costs only its request, and is logged.
 func TestInternalErrors(t *testing.T) {
-	damaged := &Error{Code: 1, Message: "no", Data: json.RawMessage("disk full")}
-	methods := map[string]HandlerFunc{
-		"plain":       func(context.Context, *Exchange) (any, error) { return nil, errors.New("disk full") },
-		"panic":       func(context.Context, *Exchange) (any, error) { panic("disk full") },
-		"damaged":     func(context.Context, *Exchange) (any, error) { return nil, damaged },
-		"unencodable": func(context.Context, *Exchange) (any, error) { return map[string]any{"f": func() {}}, nil },
-	}
-	each(t, methods, func(t *testing.T, c *Client, d *demo) {
-		for method := range methods {
-			err := c.Call(t.Context(), method, nil, nil)
-			if fault, ok := errors.AsType[*Error](err); !ok || fault.Code != CodeInternalError || fault.Message != "Internal error" || fault.Data != nil {
-				t.Error(method, err)
-			}
-		}
+	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		logged := connected(t, piped(t, d, slog.New(slog.NewTextHandler(&log, nil))))
-		_ = logged.Call(t.Context(), "plain", nil, nil) // it fails
-		if logged.Close(); !strings.Contains(log.String(), "disk full") {
-			t.Errorf("logged: %q", &log)
-		}
-	})
-}
-
-// A notification of ours arrives, and a subscription hears what it has asked for, until its context
-// ends.
-func TestListen(t *testing.T) {
-	var told atomic.Int64
-	tell := func(context.Context, *Exchange) (any, error) { told.Add(1); return nil, nil }
-	each(t, map[string]HandlerFunc{"notifications/mine": tell}, func(t *testing.T, c *Client, d *demo) {
-		err := c.Notify(t.Context(), "notifications/mine", nil)
-		if synctest.Wait(); err != nil || told.Swap(0) != 1 {
-			t.Error(err)
-		}
-		var heard []string
-		c.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
-			heard = append(heard, x.Request.Method)
-			return nil, nil
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, func() {
-			for _, method := range []string{"notifications/message", "notifications/progress", "notifications/resources/updated"} {
-				d.Publish(method, ResourceParams{"note:///a"})
+		damaged := &Error{Code: 1, Message: "no", Data: json.RawMessage("disk full")}
+		s := &Server{Methods: map[string]HandlerFunc{
+			"plain":       func(context.Context, *Exchange) (any, error) { return nil, errors.New("disk full") },
+			"panic":       func(context.Context, *Exchange) (any, error) { panic("disk full") },
+			"damaged":     func(context.Context, *Exchange) (any, error) { return nil, damaged },
+			"unencodable": func(context.Context, *Exchange) (any, error) { return map[string]any{"f": func() {}}, nil },
+		}}
+		c := connected(t, piped(t, s, slog.New(slog.NewTextHandler(&log, nil))))
+		for method := range s.Methods {
+			fault, ok := errors.AsType[*Error](c.Call(t.Context(), method, nil, nil))
+			if !ok || fault.Code != CodeInternalError || fault.Message != "Internal error" || fault.Data != nil {
+				t.Error(method, fault)
 			}
-			synctest.Wait()
-			cancel()
-		})
-		if err := c.Listen(ctx, ListenFilter{ResourceSubscriptions: []string{"note:///a"}}); !errors.Is(err, context.Canceled) {
-			t.Error(err)
 		}
-		heard = slices.DeleteFunc(heard, func(method string) bool { return method == "notifications/subscriptions/acknowledged" })
-		if !slices.Equal(heard, []string{"notifications/resources/updated"}) {
-			t.Error(heard)
+		if synctest.Wait(); strings.Count(log.String(), "disk full") < 2 {
+			t.Errorf("logged: %s", &log)
 		}
 	})
 }
 
-// Before it is connected, or with a Conn by hand, nothing hangs or panics.
+// Before Connect, and after the context of Open, nothing hangs or panics.
 func TestUnconnected(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	if err := new(Client).Call(ctx, "ping", nil, nil); err == nil || ctx.Err() != nil {
-		t.Error("a call before Connect: ", err)
-	}
-	if err := NewLineConn(strings.NewReader(""), io.Discard, 0, nil).Close(); err != nil {
-		t.Error(err)
-	}
-	ours, _ := Pipe()
-	opened, end := context.WithCancel(t.Context())
-	p := Open(opened, ours, HandlerFunc(func(context.Context, *Exchange) (any, error) { return nil, nil }), nil)
-	end()
-	if err := p.Call(ctx, "x", nil, nil); err == nil || ctx.Err() != nil {
-		t.Error("a call after the context of Open: ", err)
-	}
-}
-
-// A Handler that is no Server can ask nobody without a session: it gets an error, and the next
-// request is served. A notification whose handler takes long is answered 202 when it is done.
-func TestCustomHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &StreamableHandler{Handler: HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
-			time.Sleep(5 * time.Second)
-			return nil, x.Call(ctx, "ping", nil, nil)
-		})}
-		for range 2 {
-			if w := post(h, `{"jsonrpc":"2.0","id":1,"method":"m"}`); !strings.Contains(w.Body.String(), `"error"`) {
-				t.Error(w.Code, w.Body)
-			}
+		if err := new(Client).Call(t.Context(), "ping", nil, nil); err == nil {
+			t.Error("a call before Connect")
 		}
-		w := post(h, `{"jsonrpc":"2.0","method":"n"}`, "Accept: application/json, text/event-stream")
-		if w.Code != http.StatusAccepted || w.Body.Len() > 0 {
-			t.Error(w.Code, w.Header(), w.Body)
+		ours, _ := Pipe()
+		ctx, cancel := context.WithCancel(t.Context())
+		p := Open(ctx, ours, &Server{}, nil)
+		cancel()
+		if err := p.Call(t.Context(), "x", nil, nil); err == nil {
+			t.Error("a call after the context of Open")
 		}
 	})
 }
 
-// One call that is refused, as a proxy may do it, ends no other.
-func TestOneIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &StreamableHandler{Handler: newDemo()}
-		c := connected(t, &HTTPDialer{URL: "http://here/", Client: overHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Mcp-Name") == "echo" {
-				http.NotFound(w, r)
-				return
-			}
-			h.ServeHTTP(w, r)
-		}))}, "2026-07-28")
-		var other sync.WaitGroup
-		other.Go(func() {
-			if err := c.Call(t.Context(), "tools/call", count(2, 2000), nil); err != nil {
-				t.Error(err)
-			}
-		})
-		time.Sleep(time.Second)
-		if _, err := c.CallTool(t.Context(), "echo", map[string]string{"text": "x"}); err == nil {
-			t.Error("no error")
-		}
-		other.Wait()
-	})
+// ==== Streams ====
+
+// cutter is a network that breaks the first event stream of a POST after so many bytes.
+type cutter struct {
+	http.RoundTripper
+	after int64
+	isCut bool
 }
 
-// ---- Streams ----
-
-// Behind middleware that hides Flush, a slow call gets its answer all the same.
-func TestWithoutFlush(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &StreamableHandler{Handler: newDemo()}
-		c := connected(t, &HTTPDialer{URL: "http://here/", Client: overHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			h.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
-		}))}, "2026-07-28")
-		if err := c.Call(t.Context(), "tools/call", count(3, 1000), nil); err != nil {
-			t.Error(err)
+func (c *cutter) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := c.RoundTripper.RoundTrip(r)
+	if err == nil && r.Method == http.MethodPost && isStream(response) && !c.isCut {
+		c.isCut = true
+		type reader struct {
+			io.Reader
+			io.Closer
 		}
-	})
+		broken := io.MultiReader(io.LimitReader(response.Body, c.after), iotest.ErrReader(io.ErrUnexpectedEOF))
+		response.Body = reader{broken, response.Body}
+	}
+	return response, err
 }
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // A stream is cut after each of its bytes: the client misses nothing, and hears nothing twice.
 func TestCutAtEachByte(t *testing.T) {
 	for after := int64(15); after < 460; after++ { // before the first id, nothing can be continued
 		synctest.Test(t, func(t *testing.T) {
-			web, isCut := overHTTP(serving(t, newDemo(), 1<<20)), false
-			network := web.Transport
-			web.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
-				response, err := network.RoundTrip(r)
-				if err == nil && r.Method == http.MethodPost && isStream(response) && !isCut {
-					isCut = true
-					broken := io.MultiReader(io.LimitReader(response.Body, after), iotest.ErrReader(io.ErrUnexpectedEOF))
-					response.Body = struct {
-						io.Reader
-						io.Closer
-					}{broken, response.Body}
-				}
-				return response, err
-			})
+			web := inMemory(serving(t, newDemo(), 1<<20))
+			web.Transport = &cutter{RoundTripper: web.Transport, after: after}
 			c := connected(t, &HTTPDialer{URL: "http://localhost/", Client: web}, "2025-11-25")
 			var result ToolResult
 			var seen []float64
-			err := c.CallWithProgress(t.Context(), "tools/call", count(3, 5), &result, func(p ProgressParams) { seen = append(seen, p.Progress) })
+			report := func(p ProgressParams) { seen = append(seen, p.Progress) }
+			err := c.CallWithProgress(t.Context(), "tools/call", count(3, 5), &result, report)
 			if err != nil || result.Text() != "counted to 3" || !slices.Equal(seen, []float64{1, 2, 3}) {
 				t.Fatal(after, result, err, seen)
 			}
@@ -1507,54 +1541,53 @@ func TestCutAtEachByte(t *testing.T) {
 	}
 }
 
-// recorder is a response that records its last write deadline, and whose client may not read.
+// recorder is a response that records its write deadlines, and whose client may not read.
 type recorder struct {
 	*httptest.ResponseRecorder
-	stalled  func()        // a write waits for it, and fails; nil: the client reads
-	ended    chan struct{} // closed by a deadline that is over
-	deadline atomic.Pointer[time.Time]
-	longest  time.Duration // from a write to its deadline
+	deadlines chan time.Time
+	stall     func() // before a write fails; nil: the client reads
 }
 
-func (w *recorder) Flush() {}
-func (w *recorder) SetWriteDeadline(t time.Time) error {
-	w.deadline.Store(&t)
-	if left := time.Until(t); left > 0 {
-		w.longest = max(w.longest, left)
-	} else if w.ended != nil && !t.IsZero() {
-		close(w.ended)
-	}
-	return nil
+func newRecorder(stall func()) *recorder {
+	return &recorder{httptest.NewRecorder(), make(chan time.Time, 1000), stall}
 }
+
+func (w *recorder) Flush()                             {}
+func (w *recorder) SetWriteDeadline(t time.Time) error { w.deadlines <- t; return nil }
 
 func (w *recorder) Write(text []byte) (int, error) {
-	if w.stalled != nil {
-		w.stalled()
+	if w.stall != nil {
+		w.stall()
 		return 0, os.ErrDeadlineExceeded
 	}
 	return w.ResponseRecorder.Write(text)
 }
 
-// A client that does not read is given up after 30 seconds, and what it has missed is kept for it. A
-// write has a deadline, and the silence after it has none: HTTP/2 would reset the stream.
+// A client that does not read is given up after 30 seconds, and what it has missed is kept for it. A write has a
+// deadline, and the silence after it has none: HTTP/2 would reset the stream.
 func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := serving(t, newDemo(), 1<<20)
 		h.KeepAlive = -1
-		// It fails at once: to wait would stop the time of a bubble, as a stream holds its lock meanwhile.
-		session, slow := open(h), &recorder{ResponseRecorder: httptest.NewRecorder(), stalled: func() {}}
-		h.ServeHTTP(slow, httpRequest(t.Context(), http.MethodPost, counting(2, 3, 10), session))
-		if slow.longest.Round(time.Second) != 30*time.Second {
-			t.Error("it may take", slow.longest)
+		session := open(h)
+		slow := newRecorder(func() {}) // it fails at once: a bubble's time stands still while a stream holds its lock
+		h.ServeHTTP(slow, httpRequest(t.Context(), http.MethodPost, countInSession(2, 3, 0), session))
+		if left := time.Until(<-slow.deadlines); left.Round(time.Second) != 30*time.Second {
+			t.Error("a write may take", left)
 		}
-		w := post(h, "", session, "Last-Event-Id: 1/0")
+		w := resume(h, session)
 		if strings.Count(w.Body.String(), `"progress":`) != 3 || !strings.Contains(w.Body.String(), "counted to 3") {
 			t.Error(w.Code, w.Body)
 		}
-		silent := &recorder{ResponseRecorder: httptest.NewRecorder()}
+		silent := newRecorder(nil)
 		go h.ServeHTTP(silent, httpRequest(t.Context(), http.MethodGet, "", session))
-		if synctest.Wait(); silent.deadline.Load() == nil || !silent.deadline.Load().IsZero() {
-			t.Error("the deadline is", silent.deadline.Load())
+		synctest.Wait()
+		last := <-silent.deadlines
+		for len(silent.deadlines) > 0 {
+			last = <-silent.deadlines
+		}
+		if !last.IsZero() {
+			t.Error("silence may last until", last)
 		}
 	})
 }
@@ -1562,85 +1595,76 @@ func TestSlowReader(t *testing.T) {
 // Who comes back takes over at once, even if a write to the older response is stalled.
 func TestNewerReader(t *testing.T) {
 	h := serving(t, newDemo(), 1<<20)
-	session, begun := open(h), make(chan struct{})
-	old := &recorder{ResponseRecorder: httptest.NewRecorder(), ended: make(chan struct{})}
-	old.stalled = func() {
-		close(begun)
-		select {
-		case <-old.ended:
-		case <-time.After(5 * time.Second):
-			t.Error("the older response is not taken back")
+	session, stalled := open(h), make(chan struct{})
+	var old *recorder
+	old = newRecorder(func() {
+		close(stalled)
+		for deadline := (time.Time{}); deadline.IsZero() || time.Until(deadline) > 0; {
+			select {
+			case deadline = <-old.deadlines:
+			case <-time.After(5 * time.Second): // so that the test ends
+				t.Error("the older response is not taken back")
+				return
+			}
 		}
-	}
-	go h.ServeHTTP(old, httpRequest(t.Context(), http.MethodPost, counting(2, 3, 0), session))
-	<-begun
-	if w := post(h, "", session, "Last-Event-Id: 1/0"); !strings.Contains(w.Body.String(), "counted to 3") {
+	})
+	go h.ServeHTTP(old, httpRequest(t.Context(), http.MethodPost, countInSession(2, 3, 0), session))
+	<-stalled
+	if w := resume(h, session); !strings.Contains(w.Body.String(), "counted to 3") {
 		t.Error(w.Code, w.Body)
 	}
 }
 
-// Of a stream that is too long to be kept, the oldest events go, and are freed though their array
-// lives on. Progress does no harm, but nobody continues where something else is missing. However much
-// others keep, each stream keeps a little.
+// Of a stream that is too long to be kept, the oldest events go, and are freed though their array lives on. However
+// much others keep, each stream keeps a little.
 func TestKeptEvents(t *testing.T) {
-	for _, test := range []struct {
-		method       string
-		others, keep int // bytes
-	}{{"notifications/progress", 0, 20_000}, {"notifications/mine", 0, 20_000}, {"notifications/mine", maxAllKept, leastKept}} {
-		st := &stream{table: &Sessions{Keep: 20_000}, resumable: true, state: streamAway, kept: make([]keptEvent, 0, 100)}
+	for _, test := range []struct{ others, kept int }{{0, 20_000}, {maxAllKept, leastKept}} { // bytes
+		st := &stream{table: &Sessions{Keep: 20_000}, resumable: true, state: streamAway}
+		st.kept = make([]keptEvent, 0, 100)
 		array := st.kept[:100]
 		st.table.kept.Store(int64(test.others))
 		for range 100 {
-			if err := st.send(t.Context(), &Message{Method: test.method, Params: json.RawMessage(`"` + strings.Repeat("x", 400) + `"`)}); err != nil {
+			text := json.RawMessage(`"` + strings.Repeat("x", 400) + `"`)
+			if err := st.send(t.Context(), &Message{Method: "notifications/mine", Params: text}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if st.size > test.keep || st.size < test.keep-600 || st.table.kept.Load() != int64(test.others+st.size) {
-			t.Error(test, len(st.kept), "are kept:", st.size, st.table.kept.Load())
+		isRight := st.size <= test.kept && st.size > test.kept-600
+		if !isRight || st.table.kept.Load() != int64(test.others+st.size) {
+			t.Error(test, len(st.kept), "events are kept:", st.size, st.table.kept.Load())
 		}
-		for i := range array[:100-len(st.kept)] {
-			if array[i].text != nil {
-				t.Error(test, "event", i, "is there")
-			}
-		}
-		if _, ok := st.resume(httptest.NewRecorder(), 1); ok != (test.method == "notifications/progress") {
-			t.Error(test, ok)
+		isHere := func(e keptEvent) bool { return e.text != nil }
+		if slices.ContainsFunc(array[:100-len(st.kept)], isHere) {
+			t.Error(test, "an event is there that is not kept")
 		}
 	}
 }
 
-// ---- Sessions ----
+// ==== Sessions ====
 
-// Calls, clients that come back while the answer is written, and the end of their session, at any
-// moment: each call is answered, and nothing stays behind. Ids of sessions are long, of visible ASCII,
-// and tell nothing of each other.
+// Calls, clients that come back while the answer is written, and the end of their session, at any moment: each call is
+// answered, and nothing stays behind.
 func TestSessionsEnd(t *testing.T) {
-	goodID, answered := regexp.MustCompile("^[!-~]{26,}$"), regexp.MustCompile("counted to 3|The session has ended")
+	answered := regexp.MustCompile("counted to 3|The session has ended")
 	synctest.Test(t, func(t *testing.T) {
-		h, sse, seen := serving(t, newDemo(), 1<<20), &SSEHandler{Handler: newDemo()}, map[string]bool{}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		h := serving(t, newDemo(), 1<<20)
 		var calls sync.WaitGroup
 		for i := range 50 {
 			session := open(h)
-			_, id, _ := strings.Cut(session, ": ")
-			if !goodID.MatchString(id) || seen[id[:10]] || seen[id[len(id)-10:]] {
-				t.Error(id)
-			}
-			seen[id[:10]], seen[id[len(id)-10:]] = true, true
+			isContinued := i%2 == 0 // another request takes one of the calls over
 			for id := range 4 {
 				calls.Go(func() {
-					w := post(h, counting(id, 3, 10), session)
+					w := post(h, countInSession(id, 3, 10), session)
 					isAnswered := w.Code == http.StatusNotFound || answered.MatchString(w.Body.String())
-					if isLeft := i%2 == 0 && !strings.Contains(w.Body.String(), `"id":`); !isAnswered && !isLeft {
+					isLeft := isContinued && !strings.Contains(w.Body.String(), `"id":`)
+					if !isAnswered && !isLeft {
 						t.Error(w.Code, w.Body)
 					}
 				})
 			}
-			if i%2 == 0 { // it takes one of the calls over
-				calls.Go(func() { post(h, "", session, "Last-Event-Id: 1/0") })
+			if isContinued {
+				calls.Go(func() { resume(h, session) })
 			}
-			calls.Go(func() { sse.ServeHTTP(httptest.NewRecorder(), httpRequest(ctx, http.MethodGet, "")) })
 			calls.Go(func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
 				h.ServeHTTP(httptest.NewRecorder(), httpRequest(t.Context(), http.MethodDelete, "", session))
@@ -1650,74 +1674,86 @@ func TestSessionsEnd(t *testing.T) {
 		if synctest.Wait(); h.Sessions.kept.Load() != 0 {
 			t.Error(h.Sessions.kept.Load(), "bytes are kept")
 		}
-		sse.Close()
 	})
 }
 
-// A session that ends between two steps of a request leaves nothing behind, and one that is in use
-// is not idle. When all keep too much, the streams that ended first go.
+// Ids of sessions are long, of visible ASCII, and tell nothing of each other.
+func TestSessionIDs(t *testing.T) {
+	h, isTaken := serving(t, newDemo(), 0), map[string]bool{}
+	for range 50 {
+		_, id, _ := strings.Cut(open(h), ": ")
+		begin, end := id[:len(id)/2], id[len(id)/2:]
+		if !regexp.MustCompile("^[!-~]{26,}$").MatchString(id) || isTaken[begin] || isTaken[end] {
+			t.Error(id)
+		}
+		isTaken[begin], isTaken[end] = true, true
+	}
+}
+
+// A session that is deleted between two steps of a request leaves nothing behind.
 func TestSessionEndsBetween(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := serving(t, newDemo(), 1<<20)
-		use := func() *session {
-			_, id, _ := strings.Cut(open(h), ": ")
-			return h.Sessions.startUse(id, "")
+		_, id, _ := strings.Cut(open(h), ": ")
+		s := h.Sessions.startUse(id, "")
+		h.Sessions.remove(s, ErrSessionEnded, false)
+		if h.Sessions.addStream(s, &stream{}) {
+			t.Error("it gets a stream")
 		}
-		busy, early, late, st := use(), use(), use(), &stream{}
-		if h.Sessions.remove(busy, ErrSessionEnded, true); h.Sessions.startUse(busy.id, "") != busy {
-			t.Error("a session that is in use has ended")
-		}
-		if h.Sessions.remove(early, ErrSessionEnded, false); h.Sessions.addStream(early, &stream{}) {
-			t.Error("a stream in a session that has ended")
-		}
-		h.Sessions.addStream(late, st)
-		h.Sessions.remove(late, ErrSessionEnded, false)
-		st.add(payload(&Message{Method: "m"}))
-		if h.Sessions.endCall(late, st); h.Sessions.kept.Load() != 0 {
-			t.Error(h.Sessions.kept.Load(), "bytes are kept")
-		}
-		again := use()
-		h.Sessions.remove(again, ErrSessionEnded, true) // in use: nothing happens
-		h.Sessions.endUse(again)
-		h.Sessions.startUse(again.id, "")
-		h.Sessions.remove(again, ErrSessionEnded, false) // a DELETE, while a request runs
-		if h.Sessions.endUse(again); again.idle.Stop() {
-			t.Error("a session that was deleted waits for its end")
-		}
-		h.Sessions.kept.Store(maxAllKept)
-		ended := []*stream{{}, {}}
-		for _, st := range ended {
-			h.Sessions.addStream(busy, st)
-			st.add(payload(&Message{Method: "m"}))
-			h.Sessions.endCall(busy, st)
-		}
-		if len(ended[0].kept) > 0 || len(ended[1].kept) == 0 {
-			t.Error("the oldest stream is kept, or the newest is not")
+		if h.Sessions.endUse(s); s.idle.Stop() {
+			t.Error("it waits for its end")
 		}
 	})
 }
 
-// ---- HTTP ----
+// When all streams together keep too much, the streams that ended first go.
+func TestOldestStreamsGo(t *testing.T) {
+	h := serving(t, newDemo(), 1<<20)
+	_, id, _ := strings.Cut(open(h), ": ")
+	s := h.Sessions.startUse(id, "")
+	h.Sessions.kept.Store(maxAllKept)
+	first, second := &stream{}, &stream{}
+	for _, st := range []*stream{first, second} {
+		h.Sessions.addStream(s, st)
+		st.add(payload(&Message{Method: "m"}))
+		h.Sessions.endCall(s, st)
+	}
+	if len(first.kept) > 0 || len(second.kept) == 0 {
+		t.Error("the oldest stream is kept, or the newest is not")
+	}
+}
 
-// More at once than may be is refused, of a handler and of a peer, and so is a body that is too
-// large: unread, if that was announced.
-func TestBounds(t *testing.T) {
+// Two requests that change what was agreed on with a client do not undo each other's change.
+func TestAgreement(t *testing.T) {
+	s, p, isReady := &Server{}, &Peer{}, make(chan struct{})
+	s.changeAgreement(p, func(a *agreement) {
+		go func() {
+			s.changeAgreement(p, func(a *agreement) { a.isReady = true })
+			close(isReady)
+		}()
+		select {
+		case <-isReady: // it has not waited for us, so we undo it
+		case <-time.After(20 * time.Millisecond):
+		}
+		a.meta.LogLevel = new("info")
+	})
+	<-isReady
+	if agreed := agreementOf(p); !agreed.isReady || agreed.meta.LogLevel == nil {
+		t.Errorf("%+v", agreed)
+	}
+}
+
+// ==== HTTP ====
+
+// More requests at once than may be are refused, of a handler and of a peer.
+func TestRequestsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &StreamableHandler{Handler: newDemo(), MaxRequests: 2, Guard: Guard{MaxBody: 1000}}
+		h := &StreamableHandler{Handler: newDemo(), MaxRequests: 2}
 		for range 2 {
-			go post(h, counting(1, 1, 100))
+			go post(h, countInSession(1, 1, 100))
 		}
-		if synctest.Wait(); post(h, counting(1, 1, 100)).Code != http.StatusServiceUnavailable {
+		if synctest.Wait(); post(h, countInSession(1, 1, 100)).Code != http.StatusServiceUnavailable {
 			t.Error("a third request")
-		}
-		time.Sleep(time.Second) // until the two have ended
-		for _, announced := range []int64{-1, 1001} {
-			w, large, in := httptest.NewRecorder(), httpRequest(t.Context(), http.MethodPost, ""), strings.NewReader(strings.Repeat(" ", 1001))
-			large.ContentLength, large.Body = announced, io.NopCloser(in)
-			h.ServeHTTP(w, large)
-			if isUnread := in.Len() == 1001; w.Code != http.StatusRequestEntityTooLarge || isUnread != (announced > 0) {
-				t.Error(announced, w.Code, w.Body, in.Len())
-			}
 		}
 		c := connected(t, piped(t, newDemo(), nil), "2025-11-25")
 		for range 1024 {
@@ -1731,24 +1767,40 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// Bytes in use are counted when they have come, and until their answer is written. Where there are
-// too many, small messages are served, and large ones refused.
+// A body that is too large is refused: unread, if that was announced.
+func TestBodyTooLarge(t *testing.T) {
+	h := &StreamableHandler{Handler: newDemo(), Guard: Guard{MaxBody: 1000}}
+	for _, announced := range []int64{-1, 1001} {
+		w, r := httptest.NewRecorder(), httpRequest(t.Context(), http.MethodPost, "")
+		body := strings.NewReader(strings.Repeat(" ", 1001))
+		r.ContentLength, r.Body = announced, io.NopCloser(body)
+		h.ServeHTTP(w, r)
+		if isUnread := body.Len() == 1001; w.Code != http.StatusRequestEntityTooLarge || isUnread != (announced > 0) {
+			t.Error(announced, w.Code, w.Body, body.Len())
+		}
+	}
+}
+
+// Bytes in use are counted when they have come, and until their answer is written. Where there are too many, small
+// messages are served, and large ones refused.
 func TestBytesInUse(t *testing.T) {
-	h := &StreamableHandler{Handler: newDemo()}
-	AddTool(h.Handler.(*demo).Server, Tool{Name: "used"}, func(context.Context, *Exchange, struct {
+	d := newDemo()
+	h := &StreamableHandler{Handler: d}
+	type text struct {
 		Text string `json:"text"`
-	}) (any, error) {
+	}
+	AddTool(d.Server, Tool{Name: "used"}, func(context.Context, *Exchange, text) (any, error) {
 		return fmt.Sprint(h.held.Load()), nil
 	})
-	body, fields := modern("used", `{"text":"`+strings.Repeat("x", 1<<20)+`"}`)
-	if w := post(h, body, fields...); !regexp.MustCompile(`"text":"2[0-9]{6}"`).MatchString(w.Body.String()) || h.held.Load() != 0 {
+	w := postCall(h, "used", `{"text":"`+strings.Repeat("x", 1<<20)+`"}`)
+	if !regexp.MustCompile(`"text":"2[0-9]{6}"`).MatchString(w.Body.String()) || h.held.Load() != 0 {
 		t.Error(h.held.Load(), w.Body)
 	}
 	h.held.Store(maxHeld)
-	for _, row := range []struct{ text, repeat, status int }{{10, 1, 200}, {5000, 1, 503}, {3000, 1, 200}, {3000, 20, 503}} {
-		body, fields := modern("echo", fmt.Sprintf(`{"text":"%s","repeat":%d}`, strings.Repeat("x", row.text), row.repeat))
-		if w := post(h, body, fields...); w.Code != row.status || h.held.Load() != maxHeld {
-			t.Error(row, w.Code, h.held.Load()-maxHeld)
+	for _, test := range []struct{ text, repeat, status int }{{10, 1, 200}, {5000, 1, 503}, {3000, 1, 200}, {3000, 20, 503}} {
+		w := postCall(h, "echo", fmt.Sprintf(`{"text":"%s","repeat":%d}`, strings.Repeat("x", test.text), test.repeat))
+		if w.Code != test.status || h.held.Load() != maxHeld {
+			t.Error(test, w.Code, h.held.Load()-maxHeld)
 		}
 	}
 }
@@ -1756,6 +1808,7 @@ func TestBytesInUse(t *testing.T) {
 // Who is not let in is told why, and a session belongs to the user who has opened it.
 func TestAuthentication(t *testing.T) {
 	h := serving(t, newDemo(), 0)
+	const forbidden = `Bearer error="insufficient_scope", scope="write"`
 	h.Authenticate = func(r *http.Request) (string, error) {
 		switch name := r.Header.Get("Authorization"); name {
 		case "":
@@ -1763,13 +1816,15 @@ func TestAuthentication(t *testing.T) {
 		case "Nobody": // as an unknown key of a map would give it
 			return "", nil
 		case "Eve":
-			return "", &AuthError{Status: http.StatusForbidden, Challenge: `Bearer error="insufficient_scope", scope="write"`}
+			return "", &AuthError{Status: http.StatusForbidden, Challenge: forbidden}
 		default:
 			return name, nil
 		}
 	}
 	session := open(h, "Authorization: Ada")
-	for user, want := range map[string]string{"Ada": "200 ", "Bob": "404 ", "": "401 Bearer", "Nobody": "401 Bearer", "Eve": `403 Bearer error="insufficient_scope", scope="write"`} {
+	for user, want := range map[string]string{
+		"Ada": "200 ", "Bob": "404 ", "": "401 Bearer", "Nobody": "401 Bearer", "Eve": "403 " + forbidden,
+	} {
 		w := post(h, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, session, "Authorization: "+user)
 		if got := fmt.Sprint(w.Code, " ", w.Header().Get("WWW-Authenticate")); got != want {
 			t.Errorf("%q: %s", user, got)
@@ -1777,81 +1832,44 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// A header of ours travels with each request of a session. net/http may repeat a request that was
-// lost, but never one that calls a tool: an Idempotency-Key, which it does not send, tells it so.
+// A header of ours travels with each request. net/http may repeat a request that was lost, but never one that calls a
+// tool: an Idempotency-Key without a value, which it does not send, tells it so.
 func TestRequestHeader(t *testing.T) {
-	h := serving(t, newDemo(), 0)
-	web := overHTTP(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h, isRepeatable := serving(t, newDemo(), 0), map[string]bool{}
+	web := inMemory(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // it is in memory
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		key, mayRepeat := r.Header["Idempotency-Key"]
-		method := Decode(body).first().Method
-		if r.Header.Get("Authorization") != "Bearer secret" || len(key) > 0 || mayRepeat != (method != "tools/call") && method != "initialize" && method != "" {
-			t.Error(r.Method, method, r.Header)
+		_, isRepeatable[messageIn(string(body)).Method] = r.Header["Idempotency-Key"]
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			t.Error(r.Method, r.Header)
 		}
 		h.ServeHTTP(w, r)
 	}))
-	dialer := &HTTPDialer{URL: "http://here/", Client: web, Header: http.Header{"Authorization": {"Bearer secret"}}}
-	for _, version := range []string{"2025-11-25", "2026-07-28"} {
-		c := connected(t, dialer, version)
-		_, err := c.CallTool(t.Context(), "echo", map[string]string{"text": "x"})
-		if err = errors.Join(err, c.Call(t.Context(), "tools/list", nil, nil)); err != nil {
-			t.Error(err)
-		}
-		c.Close()
+	dialer := &HTTPDialer{URL: "http://localhost/", Client: web}
+	dialer.Header = http.Header{"Authorization": {"Bearer secret"}}
+	c := connected(t, dialer, "2026-07-28")
+	_, err := c.CallTool(t.Context(), "echo", map[string]string{"text": "x"})
+	if err = errors.Join(err, c.Call(t.Context(), "tools/list", nil, nil)); err != nil {
+		t.Error(err)
+	}
+	if isRepeatable["tools/call"] || !isRepeatable["tools/list"] {
+		t.Error(isRepeatable)
 	}
 }
 
-// A number in the header is one of JSON, and the same as in the body: also one that is too large for
-// a float. In a batch, nothing is compared with the header, so it has no request of the modern era.
-func TestHeaderRepeats(t *testing.T) {
-	for line, want := range map[string]bool{"32": true, "32.0": true, "3.2e1": true, "33": false, "+32": false, "0x20p0": false, "3_2": false} {
-		if repeats([]string{line}, json.RawMessage("32")) != want {
-			t.Error(line)
-		}
+// A client answers no more than a thousand questions of one call: a server could fill its memory.
+func TestTooManyQuestions(t *testing.T) {
+	s, many := &Server{}, map[string]InputRequest{}
+	for i := range maxQuestions + 1 {
+		many[strconv.Itoa(i)] = nameQuestion
 	}
-	for _, line := range []string{"9007199254740992", "9007199254740992.0", "0x1p53"} {
-		if repeats([]string{line}, json.RawMessage("9007199254740993")) {
-			t.Error(line)
-		}
-	}
-	s := newDemo()
-	h := &StreamableHandler{Handler: s, Sessions: &Sessions{}}
-	defer h.Close()
-	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{}}}`
-	session := "Mcp-Session-Id: " + post(h, hello).Header().Get("Mcp-Session-Id")
-	body, _ := modern("echo", `{"text":"x"}`)
-	if w := post(h, "["+body+"]", session); !strings.Contains(w.Body.String(), "Unsupported protocol version") {
-		t.Error(w.Code, w.Body)
-	}
-}
-
-// A client does not answer questions without number, and forgets which arguments the header repeats when
-// the list of tools begins anew: a server could fill its memory with both.
-func TestServerAsksAndListsWithoutEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, many := newDemo(), map[string]InputRequest{}
-		for i := range maxQuestions + 1 {
-			many[strconv.Itoa(i)] = nameQuestion
-		}
-		AddTool(d.Server, Tool{Name: "asks"}, func(context.Context, *Exchange, struct{}) (any, error) { return InputRequired{Requests: many}, nil })
-		dialer := &HTTPDialer{URL: "http://here/", Client: overHTTP(&StreamableHandler{Handler: d})}
-		c := connected(t, dialer, "2026-07-28")
-		if _, err := c.CallTool(t.Context(), "asks", nil); err == nil || !strings.Contains(err.Error(), "more than 1000 questions") {
-			t.Error(err)
-		}
-		for _, hasTool := range []bool{true, false} {
-			if !hasTool {
-				d.RemoveTool("get-weather")
-			}
-			if err := c.Call(t.Context(), "tools/list", nil, nil); err != nil {
-				t.Error(err)
-			}
-			if _, isKnown := dialer.marked.Load("get-weather"); isKnown != hasTool {
-				t.Error("the marks of get-weather are known: ", isKnown)
-			}
-		}
+	AddTool(s, Tool{Name: "ask"}, func(context.Context, *Exchange, struct{}) (any, error) {
+		return InputRequired{Requests: many}, nil
 	})
+	_, err := connected(t, piped(t, s, nil)).CallTool(t.Context(), "ask", nil)
+	if err == nil || !strings.Contains(err.Error(), "more than 1000 questions") {
+		t.Error(err)
+	}
 }
 
 // A requestState is good for the call that it was made for, for the same user, for an hour.
@@ -1866,10 +1884,10 @@ func TestStateIsBound(t *testing.T) {
 		}
 		AddTool(s, Tool{Name: "read"}, ask)
 		AddTool(s, Tool{Name: "delete"}, ask)
-		h := &StreamableHandler{Handler: s, Guard: Guard{Authenticate: func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }}}
+		h := &StreamableHandler{Handler: s}
+		h.Authenticate = func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }
 		call := func(user, tool, arguments, state string) string {
-			body, fields := modern(tool, arguments+state)
-			return post(h, body, append(fields, "Authorization: "+user)...).Body.String()
+			return postCall(h, tool, arguments+state, "Authorization: "+user).Body.String()
 		}
 		state := regexp.MustCompile(`,"requestState":"[^"]+"`).FindString(call("Ada", "read", `{"n":1}`, ""))
 		for _, test := range []struct {
@@ -1877,83 +1895,23 @@ func TestStateIsBound(t *testing.T) {
 			later                 time.Duration
 			isGood                bool
 		}{
-			{"Ada", "read", `{"n":1}`, 0, true}, {"Ada", "read", `{"n":1000000}`, 0, false}, {"Ada", "delete", `{"n":1}`, 0, false},
-			{"Grace", "read", `{"n":1}`, 0, false}, {"Ada", "read", `{"n":1}`, 59 * time.Minute, true}, {"Ada", "read", `{"n":1}`, 2 * time.Minute, false},
+			{"Ada", "read", `{"n":1}`, 0, true},
+			{"Ada", "read", `{"n":1000000}`, 0, false},
+			{"Ada", "delete", `{"n":1}`, 0, false},
+			{"Grace", "read", `{"n":1}`, 0, false},
+			{"Ada", "read", `{"n":1}`, 59 * time.Minute, true},
+			{"Ada", "read", `{"n":1}`, 2 * time.Minute, false},
 		} {
 			time.Sleep(test.later)
-			if got := call(test.user, test.tool, test.arguments, state); strings.Contains(got, `"text":"approved`) != test.isGood {
+			got := call(test.user, test.tool, test.arguments, state)
+			if strings.Contains(got, `"text":"approved`) != test.isGood {
 				t.Errorf("%v: %s", test, got)
 			}
 		}
 	})
 }
 
-// The argument that a header repeats is compared with the header.
-func TestHeaderParams(t *testing.T) {
-	s := &Server{}
-	schema := `{"type":"object","properties":{"s":{"type":"string","x-mcp-header":"S"},"i":{"type":"integer","x-mcp-header":"I"},` +
-		`"b":{"type":"boolean","x-mcp-header":"B"},"where":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}}`
-	AddTool(s, Tool{Name: "t", InputSchema: json.RawMessage(schema)}, func(context.Context, *Exchange, map[string]any) (any, error) { return "run", nil })
-	h := &StreamableHandler{Handler: s}
-	for isRun, tests := range map[bool][][2]string{
-		true: {{`{}`, ``}, {`{"s":null}`, ``}, {`{"s":"a"}`, `S: a`}, {`{"s":"a"}`, `S: a,Other: b`}, {`{"s":"é"}`, `S: =?base64?w6k=?=`},
-			{`{"where":{"region":"eu"}}`, `Region: eu`}, {`{"i":42.0}`, `I: 42`}, {`{"b":true}`, `B: true`}},
-		false: {{`{}`, `S: a`}, {`{"s":"a"}`, ``}, {`{"s":"a"}`, `S: a,S: a`}, {`{"s":"é"}`, `S: é`}, {`{"s":"a","s":"b"}`, `S: a`},
-			{`{"s":"a","S":"b"}`, `S: a`}, // a tool may read either
-			{`{"where":{"region":"eu","region":"us"}}`, `Region: eu`}, {`{"where":{"region":"eu","REGION":"us"}}`, `Region: eu`},
-			{`{"where":{"region":"eu"},"where":{"region":"us"}}`, `Region: eu`}, {`{"i":9007199254740993}`, `I: 9007199254740992`}},
-	} {
-		for _, test := range tests {
-			body, fields := modern("t", test[0])
-			for _, field := range strings.FieldsFunc(test[1], func(r rune) bool { return r == ',' }) {
-				fields = append(fields, "Mcp-Param-"+field)
-			}
-			w := post(h, body, fields...)
-			isRefused := w.Code == http.StatusBadRequest && strings.Contains(w.Body.String(), "-32020")
-			if strings.Contains(w.Body.String(), `"run"`) != isRun || isRefused == isRun {
-				t.Errorf("%v: %d %s", test, w.Code, w.Body)
-			}
-		}
-	}
-}
-
-// ---- What a server offers ----
-
-// Lists have pages, and end where the last cursor says so, or where a cursor leads nowhere.
-func TestList(t *testing.T) {
-	for _, test := range []struct{ version, pages, want string }{
-		{"2026-07-28", `"b c"|"\u00e9"|"x"|`, "0 1 2 3"},
-		{"2026-07-28", `""|`, "0 1"}, // an empty cursor is a cursor
-		{"2025-11-25", `""|`, "0"},   // what servers say that have no more
-		{"2025-11-25", `null|`, "0"},
-		{"2025-11-25", `"a"|"a"|"a"|`, "0 1"},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			pages := strings.Split(test.pages, "|")
-			asked, given := 0, ""
-			s := &Server{Capabilities: map[string]any{"tools": struct{}{}}}
-			s.Methods = map[string]HandlerFunc{"tools/list": func(_ context.Context, x *Exchange) (any, error) {
-				if cursor := string(member(x.Request.Params, "cursor")); cursor != given {
-					t.Errorf("%v: the cursor is %s, not %s", test, cursor, given)
-				}
-				result := map[string]any{"tools": []Tool{{Name: strconv.Itoa(asked), InputSchema: json.RawMessage("{}")}}}
-				if given = pages[asked]; given != "" {
-					result["nextCursor"] = json.RawMessage(given)
-				}
-				asked++
-				return result, nil
-			}}
-			items, err := List[json.RawMessage](t.Context(), connected(t, piped(t, s, nil), test.version), "tools/list", "tools")
-			var names []string
-			for _, item := range items {
-				names = append(names, textOf(member(item, "name")))
-			}
-			if got := strings.Join(names, " "); err != nil || got != test.want {
-				t.Errorf("%v: %s, %v", test, got, err)
-			}
-		})
-	}
-}
+// ==== What a server offers ====
 
 // A cursor still fits when tools come and go: what is there all the time is listed once.
 func TestCursorsAreStable(t *testing.T) {
@@ -1964,7 +1922,7 @@ func TestCursorsAreStable(t *testing.T) {
 	for i := range 120 {
 		add(fmt.Sprintf("tool-%03d", i))
 	}
-	change := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+	changing := HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
 		result, err := s.Handle(ctx, x)
 		if added++; x.Request.Method == "tools/list" {
 			add(fmt.Sprintf("tool-000-%d", added)) // before the cursor
@@ -1972,51 +1930,122 @@ func TestCursorsAreStable(t *testing.T) {
 		}
 		return result, err
 	})
-	tools, err := List[Tool](t.Context(), connected(t, piped(t, change, nil)), "tools/list", "tools")
+	tools, err := List[Tool](t.Context(), connected(t, piped(t, changing, nil)), "tools/list", "tools")
 	if err != nil || len(tools) != 120 || tools[119].Name != "tool-119" {
 		t.Error(len(tools), err)
 	}
 }
 
-// A list that has no end is given up: one page of too many items, and pages after pages.
-func TestEndlessLists(t *testing.T) {
-	for items, more := range map[int]string{400000: ``, 100000: `,"nextCursor":"%d"`} {
-		asked := 0
-		s := &Server{Methods: map[string]HandlerFunc{"many/list": func(context.Context, *Exchange) (any, error) {
-			asked++
-			return json.RawMessage(`{"items":[{}` + strings.Repeat(`,{}`, items) + `]` + strings.ReplaceAll(more, "%d", strconv.Itoa(asked)) + `}`), nil
-		}}}
-		list, err := List[json.RawMessage](t.Context(), connected(t, piped(t, s, nil)), "many/list", "items")
-		if err == nil || asked > 4 {
-			t.Error(len(list), "items of", asked, "pages", err)
+// A subscription is for what it has asked for. Log messages and progress are never among it.
+func TestListenFilter(t *testing.T) {
+	all := ListenFilter{ToolsListChanged: true, PromptsListChanged: true, ResourcesListChanged: true}
+	all.ResourceSubscriptions = []string{"a:b"}
+	for method, isWanted := range map[string]bool{
+		"notifications/tools/list_changed": true, "notifications/prompts/list_changed": true,
+		"notifications/resources/list_changed": true, "notifications/resources/updated": true,
+		"notifications/message": false, "notifications/progress": false,
+	} {
+		if all.wants(method, "a:b") != isWanted || (ListenFilter{}).wants(method, "a:b") {
+			t.Error(method)
 		}
 	}
 }
 
 // What is taken away is no longer offered.
 func TestRemove(t *testing.T) {
-	each(t, nil, func(t *testing.T, c *Client, d *demo) {
-		d.RemoveTool("echo")
-		d.RemovePrompt("summarize-note")
-		d.RemoveResource("note:///welcome")
-		d.RemoveResourceTemplate("note:///{name}")
-		for method, gone := range map[string]string{"prompts/list": "summarize-note", "resources/list": "note:///welcome", "resources/templates/list": "note:///{name}", "tools/list": `"echo"`} {
-			var result json.RawMessage
-			if err := c.Call(t.Context(), method, nil, &result); err == nil && bytes.Contains(result, []byte(gone)) {
-				t.Errorf("%s: %s", method, result)
-			}
+	d := newDemo()
+	d.RemoveTool("echo")
+	d.RemovePrompt("summarize-note")
+	d.RemoveResource("note:///welcome")
+	d.RemoveResourceTemplate("note:///{name}")
+	c := connected(t, piped(t, d, nil))
+	for method, gone := range map[string]string{"tools/list": `"echo"`, "prompts/list": "summarize-note",
+		"resources/list": "note:///welcome", "resources/templates/list": "note:///{name}"} {
+		var result json.RawMessage
+		if err := c.Call(t.Context(), method, nil, &result); err == nil && bytes.Contains(result, []byte(gone)) {
+			t.Errorf("%s: %s", method, result)
 		}
-		if _, err := c.CallTool(t.Context(), "echo", nil); err == nil {
-			t.Error("echo is called")
+	}
+}
+
+// What a tool returns, as it travels: bytes are Base64, an object is there as text, too, and what is no object is an
+// error. The arguments may be a struct without tags.
+func TestContents(t *testing.T) {
+	all := []Content{TextContent(""), {Type: "image", Data: []byte{1, 2, 3}, MimeType: "image/png"},
+		{Type: "resource_link", URI: "a:b", Name: "b"},
+		{Type: "resource", Resource: &ResourceContents{URI: "a:c", MimeType: "x/y", Blob: []byte{0}}}}
+	const wire = `[{"type":"text","text":""},{"type":"image","data":"AQID","mimeType":"image/png"},` +
+		`{"type":"resource_link","uri":"a:b","name":"b"},` +
+		`{"type":"resource","resource":{"uri":"a:c","mimeType":"x/y","blob":"AA=="}}]`
+	type arguments struct {
+		A int
+		B string `json:"-"`
+		_ int
+	}
+	for _, test := range []struct {
+		returned any
+		want     string // "": an error
+	}{
+		{ToolResult{Content: all}, `{"content":` + wire + `}`},
+		{&ToolResult{IsError: true}, `{"content":[],"isError":true}`},
+		{map[string]int{"n": 1}, `{"content":[{"type":"text","text":"{\"n\":1}"}],"structuredContent":{"n":1}}`},
+		{TextContent("a"), `{"content":[{"type":"text","text":"a"}]}`},
+		{"a", `{"content":[{"type":"text","text":"a"}]}`},
+		{nil, `{"content":[]}`},
+		{[]string{"a"}, ""},
+	} {
+		s := &Server{}
+		AddTool(s, Tool{Name: "t"}, func(context.Context, *Exchange, arguments) (any, error) { return test.returned, nil })
+		c := connected(t, piped(t, s, nil), "2025-11-25")
+		var got json.RawMessage
+		err := c.Call(t.Context(), "tools/call", CallToolParams{Name: "t", Arguments: map[string]int{"A": 1}}, &got)
+		if string(got) != test.want || (err != nil) != (test.want == "") {
+			t.Errorf("%v: %s, %v", test.returned, got, err)
 		}
-	})
+	}
+	var read []Content
+	if err := json.Unmarshal([]byte(wire), &read); err != nil || !reflect.DeepEqual(read, all) {
+		t.Error(read, err)
+	}
+}
+
+// A schema that no client could use is refused when it is offered.
+func TestWrongSchema(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a schema that is no JSON is taken")
+		}
+	}()
+	tool := Tool{Name: "bad", InputSchema: json.RawMessage("{")}
+	AddTool(&Server{}, tool, func(context.Context, *Exchange, struct{}) (any, error) { return nil, nil })
+}
+
+// What another end sends costs no more work than bytes: an array of many elements that are no messages, a URI that fits
+// a template in many ways, a schema that is deep. A way that is not linear would not end in time for go test.
+func TestHardInput(t *testing.T) {
+	if many := Decode([]byte("[" + strings.Repeat("0,", 1<<20) + "0]")); len(many.Messages) != 1 {
+		t.Error(len(many.Messages), "messages")
+	}
+	const marked = `{"type":"string","x-mcp-header":"X"}`
+	deep := strings.Repeat(`{"properties":{"a":`, 1000) + marked + strings.Repeat(`}}`, 1000)
+	if _, err := ReadHeaderParams(json.RawMessage(deep)); err == nil {
+		t.Error("a mark in a depth of 1000 is taken")
+	}
+	s := &Server{}
+	read := func(context.Context, *Exchange, string, map[string]string) (any, error) { return "x", nil }
+	s.AddResourceTemplate(ResourceTemplate{URITemplate: "x:///{a}-{b}-{c}.", Name: "x"}, read)
+	params := map[string]string{"uri": "x:///" + strings.Repeat("-", 100_000)}
+	fault, ok := errors.AsType[*Error](connected(t, piped(t, s, nil)).Call(t.Context(), "resources/read", params, nil))
+	if !ok || fault.Code != CodeInvalidParams {
+		t.Error(fault)
+	}
 }
 
 // An other end that sends and does not read is not read either, in the end.
 func TestPeerDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := Pipe()
-		p := Open(t.Context(), theirs, HandlerFunc(func(context.Context, *Exchange) (any, error) { return nil, nil }), nil)
+		p := Open(t.Context(), theirs, &Server{}, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		sent := 0
@@ -2030,99 +2059,86 @@ func TestPeerDoesNotRead(t *testing.T) {
 	})
 }
 
-// What no client could use is refused when it is offered: a schema that is no JSON; and what a tool
-// returns has to be an object. A struct may have fields without a tag.
-func TestOffers(t *testing.T) {
-	each(t, nil, func(t *testing.T, c *Client, d *demo) {
-		var results = map[string]any{"pointer": &ToolResult{IsError: true}, "list": []string{"a"}}
-		for name, result := range results {
-			AddTool(d.Server, Tool{Name: name}, func(_ context.Context, _ *Exchange, a struct {
-				A       int
-				B       string `json:"-"`
-				private int
-			}) (any, error) {
-				return result, nil
-			})
-		}
-		if result, err := c.CallTool(t.Context(), "pointer", map[string]int{"A": 1}); err != nil || !result.IsError {
-			t.Error(result, err)
-		}
-		if result, err := c.CallTool(t.Context(), "list", map[string]int{"A": 1}); err == nil {
-			t.Error(result)
-		}
-		defer func() {
-			if recover() == nil {
-				t.Error("a schema that is no JSON is taken")
-			}
-		}()
-		AddTool(d.Server, Tool{Name: "bad", InputSchema: json.RawMessage("{")}, func(context.Context, *Exchange, struct{}) (any, error) { return nil, nil })
-	})
+// ==== Processes ====
+
+// TestMain lets this program be mcpwire, as the child of a test.
+func TestMain(m *testing.M) {
+	if os.Getenv("MCPWIRE_CHILD") != "" {
+		main()
+	}
+	os.Exit(m.Run())
 }
 
-// Whatever a URI is, templates are matched in no time, and so is a schema read, however deep.
-func TestQuick(t *testing.T) {
-	s, began := &Server{}, time.Now()
-	s.AddResourceTemplate(ResourceTemplate{URITemplate: "x:///{a}-{b}-{c}.", Name: "x"}, func(context.Context, *Exchange, string, map[string]string) (any, error) { return "x", nil })
-	if many := Decode([]byte("[" + strings.Repeat("0,", 1<<20) + "0]")); len(many.Messages) != 1 {
-		t.Error(len(many.Messages), "messages")
-	}
-	uri := "x:///" + strings.Repeat("-", 2000)
-	w := post(&StreamableHandler{Handler: s}, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"`+uri+`",`+student+`}}`,
-		"Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: resources/read", "Mcp-Name: "+uri)
-	_, err := ReadHeaderParams(json.RawMessage(strings.Repeat(`{"properties":{"a":`, 1000) + `{"x-mcp-header":"` + strings.Repeat("x", 1<<16) + `"}` + strings.Repeat(`}}`, 1000)))
-	if took := time.Since(began); took > 2*time.Second || !strings.Contains(w.Body.String(), "-32602") || err == nil {
-		t.Error(took, w.Code, err)
-	}
+// mcpwire returns a command that starts this program as mcpwire.
+func mcpwire(args ...string) *exec.Cmd {
+	command := exec.Command(os.Args[0], args...)
+	command.Env = append(os.Environ(), "MCPWIRE_CHILD=yes")
+	return command
 }
 
-// ---- Processes ----
-
-// A Client starts a command, and ends it. A call whose context has ended, before it or within a blink,
-// costs nobody else the connection.
+// A Client starts a command, and ends it.
 func TestChild(t *testing.T) {
-	c := connected(t, CommandDialer{Command: func() *exec.Cmd { return childCommand("mcpwire") }})
-	for i := range 100 {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%4)*20*time.Microsecond)
-		_ = c.Call(ctx, "tools/list", nil, nil) // it may be in time
-		cancel()
-		time.Sleep(time.Millisecond)
-		if result, err := c.CallTool(t.Context(), "count", count(2, 0).Arguments); err != nil || result.Text() != "counted to 2" {
-			t.Fatal(i, result, err)
-		}
+	c := connected(t, CommandDialer{Command: func() *exec.Cmd { return mcpwire() }})
+	if result, err := c.CallTool(t.Context(), "count", count(2, 0).Arguments); err != nil || result.Text() != "counted to 2" {
+		t.Error(result, err)
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	own := &syscall.SysProcAttr{}
-	command := childCommand("mcpwire")
-	command.SysProcAttr = own
-	if conn, err := (CommandDialer{Command: func() *exec.Cmd { return command }}).Dial(t.Context()); err != nil || conn.Close() != nil || command.SysProcAttr != own {
-		t.Error("other attributes of the process: ", err)
-	}
 }
 
-// A child that does not end by itself is killed.
-func TestDeafChild(t *testing.T) {
-	began := time.Now()
-	conn, err := CommandDialer{Command: func() *exec.Cmd { return childCommand("deaf") }, Grace: 100 * time.Millisecond}.Dial(t.Context())
+// A message whose context ends while the pipe is full costs nobody else the connection.
+func TestInterruptedWrite(t *testing.T) {
+	in, out, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond) // until it ignores the signal
-	if err := conn.Close(); err != nil || time.Since(began) > 5*time.Second {
-		t.Error(err, time.Since(began))
+	defer in.Close()
+	conn := NewLineConn(strings.NewReader(""), out, 0, out.Close)
+	defer conn.Close()
+	_ = out.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+	_, _ = out.Write(make([]byte, 1<<20)) // until it is full
+	_ = out.SetWriteDeadline(time.Time{})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	ping := payload(&Message{ID: NumberID(1), Method: "ping"})
+	if err := conn.Write(ctx, ping); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	go io.Copy(io.Discard, in) // ends with the pipe
+	if err := conn.Write(t.Context(), ping); err != nil {
+		t.Error(err)
+	}
+}
+
+// A child that does not end by itself is killed. The attributes that its owner has set stay as they are.
+func TestDeafChild(t *testing.T) {
+	const deaf = `trap "" TERM; echo '{"jsonrpc":"2.0","method":"ready"}'; while true; do sleep 1; done`
+	own, command := &syscall.SysProcAttr{}, exec.Command("sh", "-c", deaf)
+	command.SysProcAttr = own
+	dialer := CommandDialer{Command: func() *exec.Cmd { return command }, Grace: 100 * time.Millisecond}
+	conn, err := dialer.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(); err != nil { // what it says when it ignores the signal
+		t.Error(err)
+	}
+	if err := conn.Close(); err != nil || command.SysProcAttr != own {
+		t.Error("closed: ", err)
 	}
 	if _, err := conn.Read(); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Error(err)
 	}
 }
 
-// ---- The program ----
+// ==== The program ====
 
 // The program at a command line: flags, exit statuses, what is printed. SELF is this program. What stands in
 // MCPWIRE_TOKEN is never printed.
 func TestProgram(t *testing.T) {
 	const ping = `{"jsonrpc":"2.0","id":"p","method":"ping","params":{` + student + `}}` + "\n"
+	const typed = "\ufefftools/call\t{\"name\":\"echo\",\"arguments\":{\"text\":\"hi\"}}\nnope\nnope [1]\n\nprompts/list\n"
 	for _, test := range []struct {
 		args, stdin string
 		status      int
@@ -2135,7 +2151,7 @@ func TestProgram(t *testing.T) {
 		{"cal SELF", "", 2, `only call and bridge`},
 		{"-http :0 -token=", "", 2, `-token: it must be as -h says`},
 		{"-token x", "", 2, `without -http there is no -token`},
-		{"-http 0.0.0.0:0 -watch", "", 2, `-watch needs -token`}, // which MCPWIRE_TOKEN does not give here
+		{"-http 192.0.2.1:0 -watch", "", 2, `-watch needs -token`}, // MCPWIRE_TOKEN gives none here
 		{"-http :0 -max-body 0", "", 2, `-max-body and -max-sessions must be more than 0`},
 		{"-http :0 -versions 2025-11-25,2025-11-26", "", 2, `the versions are 2026-07-28, `},
 		{"-http ::1:7809", "", 2, `-http: it must be as -h says`},
@@ -2161,15 +2177,15 @@ func TestProgram(t *testing.T) {
 		{"call -tool ask SELF", "", 3, `(?s)declined, because -answer is not given: What is your name\?.*the user chose decline`},
 		{"call -timeout 200ms -tool count -arg n=1 -arg delayMs=60000 SELF", "", 1, `mcpwire: tools/call: no answer within 200ms`},
 		{"call -timeout 500ms -tool count -arg n=6 -arg delayMs=100 -protocol 2025-11-25 SELF", "", 0, `counted to 6`},
-		{"call -timeout 100ms -tool count -arg n=90 -arg delayMs=50 SELF", "", 1, `not finished within 1s`},
-		{"call -i SELF", "\ufefftools/call\t{\"name\":\"echo\",\"arguments\":{\"text\":\"hi\"}}\nnope\nnope [1]\n\nprompts/list\n", 1, `(?s)"hi".*nope: .*no JSON object: .*"prompts"`},
+		{"call -timeout 200ms -tool count -arg n=90 -arg delayMs=50 SELF", "", 1, `not finished within 2s`},
+		{"call -i SELF", typed, 1, `(?s)"hi".*nope: .*no JSON object: .*"prompts"`},
 		{"bridge SELF", ping, 0, `{"jsonrpc":"2.0","id":"p","error":{"code":-32601,`},
 		{"bridge http://127.0.0.1:1/mcp?key=s3cret", ping, 0, `"id":"p","error":{"code":-32603,"message":"mcpwire bridge: .*refused"}`},
 		{"bridge false", ping, 1, `the server has hung up`},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			t.Parallel()
-			command := childCommand("mcpwire", strings.Fields(strings.ReplaceAll(test.args, "SELF", os.Args[0]))...)
+			command := mcpwire(strings.Fields(strings.ReplaceAll(test.args, "SELF", os.Args[0]))...)
 			if !strings.HasSuffix(test.args, "-watch") {
 				command.Env = append(command.Env, "MCPWIRE_TOKEN=s3cret")
 			}
@@ -2183,127 +2199,78 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// A server binds to this machine, shows who calls it without secrets, and ends with a signal. So does the
-// trace of its client.
+// A server binds to this machine alone, and ends with a signal.
 func TestProgramOverHTTP(t *testing.T) {
-	server := childCommand("mcpwire", "-http", ":0", "-trace", "-token", "s3cret", "-replica", "s3cret")
-	in, out, _ := os.Pipe()
-	server.Stderr = out
-	if err := server.Start(); err != nil {
+	server := mcpwire("-http", ":0")
+	stderr, err := server.StderrPipe()
+	if err = errors.Join(err, server.Start()); err != nil {
 		t.Fatal(err)
 	}
-	out.Close()
-	log := bufio.NewReader(in)
-	first, _ := log.ReadString('\n')
-	base, ok := strings.CutPrefix(strings.TrimSpace(first), "mcpwire: listening on ")
-	if !ok || !strings.HasPrefix(base, "http://127.0.0.1:") {
-		t.Fatal(first)
+	said, _ := bufio.NewReader(stderr).ReadString('\n')
+	if !strings.HasPrefix(said, "mcpwire: listening on http://127.0.0.1:") {
+		t.Error(said)
 	}
-	for _, path := range []string{"/mcp", "/sse"} {
-		url := strings.TrimSuffix(base, "/mcp") + path + "?key=s3cret&b=s3cret"
-		trace, err := childCommand("mcpwire", "call", "-trace", "-protocol", "2025-11-25", "-header", "Authorization: Bearer s3cret", "-method", "ping", url).CombinedOutput()
-		if err != nil || bytes.Contains(trace, []byte("s3cret")) || !regexp.MustCompile(`(?s)A> Authorization: …\n.*session-1`).Match(trace) {
-			t.Errorf("%v\n%s", err, trace)
+	_ = server.Process.Signal(syscall.SIGTERM) // if that fails, it does not end
+	if err := server.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whatever a trace is shown, it keeps little: 20,000 names of sessions, none for a long id, and 4 MiB of a line.
+func TestTraceIsBounded(t *testing.T) {
+	x := &trail{tap: &tap{}}
+	isNamed := func(id string) bool { return x.hide("Mcp-Session-Id: "+id, "<") != "Mcp-Session-Id: …" }
+	if isNamed(strings.Repeat("x", 200)) {
+		t.Error("a long id has a name")
+	}
+	for i := range 20_001 {
+		if isNamed(strconv.Itoa(i)) != (i < 20_000) {
+			t.Error(i, "has a name, or none")
 		}
 	}
-	_ = server.Process.Signal(syscall.SIGTERM)
-	rest, _ := io.ReadAll(log)
-	if err := server.Wait(); err != nil || bytes.Contains(rest, []byte("s3cret")) || !bytes.Contains(rest, []byte("\n    A< Mcp-Session-Id: session-1\n")) {
-		t.Errorf("%v\n%s", err, rest)
+	for range 6 {
+		if x.showBody(make([]byte, 1<<20), false); len(x.rest) > 4<<20 {
+			t.Error(len(x.rest), "bytes of a line are kept")
+		}
 	}
 }
 
-// programWith returns what serves HTTP with these flags.
-func programWith(t *testing.T, args ...string) http.Handler {
-	var o options
-	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
-	o.define(flags)
-	if err := flags.Parse(args); err != nil {
-		t.Fatal(err)
-	}
-	_, _, mux := o.handlers(newDemo(), nil)
-	return mux
-}
-
-// The page has the lessons, and no script of others runs in it. Whoever has the token may watch, up to eight.
+// The page has the lessons, and no secret. No script of others runs in it.
 func TestPage(t *testing.T) {
-	server := httptest.NewServer(programWith(t, "-watch", "-token", "s3cret"))
-	t.Cleanup(server.Close)
-	get := func(path, token string) *http.Response {
-		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
-		r.Header.Set("Authorization", "Bearer "+token)
-		response, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { response.Body.Close() })
-		return response
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
+	programWith(t, "-watch", "-token", "s3cret").mux.ServeHTTP(w, r)
+	text, policy := w.Body.String(), w.Header().Get("Content-Security-Policy")
+	if !strings.Contains(text, "A client starts a server, introduces itself") || strings.Contains(text, "s3cret") {
+		t.Errorf("%.1000s", text)
 	}
-	page := get("/", "")
-	text, _ := io.ReadAll(page.Body)
-	policy := page.Header.Get("Content-Security-Policy")
-	if !bytes.Contains(text, []byte("A client starts a server, introduces itself")) || strings.Contains(policy, "unsafe") || bytes.Contains(text, []byte("s3cret")) {
-		t.Errorf("%s\n%.1000s", policy, text)
-	}
-	for i, want := range []int{200, 200, 200, 200, 200, 200, 200, 200, 503} {
-		watch := get("/watch", "s3cret")
-		if watch.StatusCode != want {
-			t.Error(i, watch.Status)
-		}
-		if i == 0 {
-			get("/elsewhere?secret", "").Body.Close()
-			events := bufio.NewScanner(watch.Body)
-			for events.Scan() && !strings.Contains(events.Text(), `A\u003e GET /elsewhere?…\n`) && !strings.Contains(events.Text(), `A> GET /elsewhere?…\n`) {
-			}
-			if events.Err() != nil || events.Text() == "" {
-				t.Error(events.Err(), events.Text())
-			}
-		}
-	}
-	if refused := get("/watch", "x"); refused.StatusCode != 401 {
-		t.Error(refused.Status)
+	if policy == "" || strings.Contains(policy, "unsafe") {
+		t.Error(policy)
 	}
 }
 
-// A bridge finds HTTP+SSE, and begins a new session when the old one is lost.
-func TestBridge(t *testing.T) {
-	for _, path := range []string{"/mcp", "/sse"} {
-		var current atomic.Value
-		current.Store(programWith(t))
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { current.Load().(http.Handler).ServeHTTP(w, r) }))
-		client, side := Pipe()
-		o := &options{target: []string{server.URL + path}}
-		b := &bridged{options: o, client: side, end: func(error) {}, ways: o.dialers(time.Second)}
-		go func() { _ = Serve(t.Context(), side, HandlerFunc(b.toServer), nil) }() // ends with the pipe
-		c := connected(t, DialerFunc(func(context.Context) (Conn, error) { return client, nil }), "2025-11-25")
-		for range 2 {
-			if result, err := c.CallTool(t.Context(), "echo", map[string]any{"text": path}); err != nil || result.Text() != path {
-				t.Error(path, result, err)
-			}
-			if path == "/mcp" {
-				current.Store(programWith(t))
-			}
-		}
-		c.Close()
-		b.server.Close()
-		server.CloseClientConnections()
-		server.Close()
-	}
-}
-
-// What the client of the command line refuses, and how it reads arguments. No $ref leads to the network.
+// What the client of the command line refuses to be asked.
 func TestAnswersOfCall(t *testing.T) {
 	c := &caller{options: &options{content: "{}"}}
-	for params, handle := range map[string]HandlerFunc{`{"mode":"url","message":"?"}`: c.elicit, `{"tools":[]}`: c.answerSampling, `{"toolChoice":{}}`: c.answerSampling} {
+	for params, handle := range map[string]HandlerFunc{
+		`{"mode":"url","message":"?"}`: c.elicit, `{"tools":[]}`: c.answerSampling, `{"toolChoice":{}}`: c.answerSampling} {
 		result, err := handle(t.Context(), &Exchange{Request: &Message{Params: json.RawMessage(params)}})
 		if fault, _ := reasons(err); fault == nil || fault.Code != CodeInvalidParams {
 			t.Error(params, result, err)
 		}
 	}
-	schema := json.RawMessage(`{"properties":{"s":{"type":["string","null"]},"i":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/i"}]},"e":{"enum":["a"]},
-		"net":{"$ref":"http://127.0.0.1:1/x"}},"$defs":{"i":{"type":"integer"}}}`)
-	for _, test := range [][3]string{{"s", "5", `"5"`}, {"i", "5", "5"}, {"i", "x", ""}, {"e", "1", `"1"`}, {"net", "1", "1"}, {"net", "x", `"x"`}, {"other", `{"a":1}`, `{"a":1}`}} {
-		if got, err := typed(test[1], property(schema, test[0])); string(got) != test[2] || (err != nil) != (test[2] == "") {
+}
+
+// How it reads an argument: what is no string must be JSON of the type that the schema names. No $ref leads to the
+// network.
+func TestArgumentsOfCall(t *testing.T) {
+	schema := json.RawMessage(`{"properties":{"s":{"type":["string","null"]},"i":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/i"}]},
+		"e":{"enum":["a"]},"net":{"$ref":"http://127.0.0.1:1/x"}},"$defs":{"i":{"type":"integer"}}}`)
+	for _, test := range []struct{ name, text, want string }{
+		{"s", "5", `"5"`}, {"i", "5", "5"}, {"i", "x", ""}, {"e", "1", `"1"`},
+		{"net", "1", "1"}, {"net", "x", `"x"`}, {"other", `{"a":1}`, `{"a":1}`},
+	} {
+		got, err := typed(test.text, property(schema, test.name))
+		if isRefused := test.want == ""; string(got) != test.want || (err != nil) != isRefused {
 			t.Error(test, string(got), err)
 		}
 	}
@@ -2328,8 +2295,11 @@ func TestStderr(t *testing.T) {
 
 // What is decoded can be encoded, and is the same again.
 func FuzzDecode(f *testing.F) {
-	for _, text := range []string{`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\u0000"}}`, `[{"jsonrpc":"2.0","id":"x","result":{}},5]`,
-		`{"jsonrpc":"2.0","id":1e5,"method":"m"}`, `{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":"é","data":[1]}}`, "\xff", "[]", `{"id":1,"id":2}`} {
+	for _, text := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\u0000"}}`, `[{"jsonrpc":"2.0","id":"x","result":{}},5]`,
+		`{"jsonrpc":"2.0","id":1e5,"method":"m"}`, `{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":"é","data":[1]}}`,
+		"\xff", "[]", `{"id":1,"id":2}`,
+	} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -2338,7 +2308,7 @@ func FuzzDecode(f *testing.F) {
 				m = NewResponse(m.ID, nil, m.Error)
 			}
 			first := m.append(nil)
-			if again := Decode(first).first(); again.Kind() != m.Kind() || !bytes.Equal(again.append(nil), first) {
+			if again := messageIn(string(first)); again.Kind() != m.Kind() || !bytes.Equal(again.append(nil), first) {
 				t.Errorf("%s is not %s", again.append(nil), first)
 			}
 		}
@@ -2346,8 +2316,8 @@ func FuzzDecode(f *testing.F) {
 }
 
 // eventsIn writes out the events of a stream.
-func eventsIn(r io.Reader, max int) (text string) {
-	for e, err := range ReadEvents(r, max) {
+func eventsIn(r io.Reader) (text string) {
+	for e, err := range ReadEvents(r, 10) {
 		if err != nil {
 			return text + err.Error()
 		}
@@ -2356,25 +2326,14 @@ func eventsIn(r io.Reader, max int) (text string) {
 	return text
 }
 
-var streams = []struct{ in, want string }{
-	{"data: a\n\n", ` "" "a" 0s;`}, {"data: a\n", ``}, {"data: 123456789\n\n", ` "" "123456789" 0s;`},
-	{"data: 12345678901\n\n", `bufio.Scanner: token too long`},
-	{"\ufeffdata:a\r\rdata: b\r\n\r\n", ` "" "a" 0s; "" "b" 0s;`},
-	{"data: a\ndata:\ndata:  b\n\n", ` "" "a\n\n b" 0s;`},
-	{"event: x\nid: 7\nretry: 3000\n: comment\nother: y\ndata\n\n", `x "7" "" 3s;`},
-	{"id: a\x00b\nretry: 5e3\nretry: -1\ndata: x\n\n", ` "" "x" 0s;`},
-}
-
-// A stream is the same in one piece and byte by byte, and no event is too large.
+// A stream is the same in one piece and byte by byte, and no event is larger than 10 bytes.
 func FuzzReadEvents(f *testing.F) {
-	for _, test := range streams {
-		if got := eventsIn(strings.NewReader(test.in), 10); got != test.want {
-			f.Errorf("%q: got %s", test.in, got)
-		}
-		f.Add([]byte(test.in))
+	for _, in := range []string{"data: a\n\n", "data: 12345678901\n\n", "\ufeffdata:a\r\rdata: b\r\n\r\n", "data: a\ndata:\ndata:  b\n\n",
+		"event: x\nid: 7\nretry: 3000\n: comment\nother: y\ndata\n\n", "id: a\x00b\nretry: 5e3\nretry: -1\ndata: x\n\n"} {
+		f.Add([]byte(in))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		whole, pieces := eventsIn(bytes.NewReader(in), 10), eventsIn(iotest.OneByteReader(bytes.NewReader(in)), 10)
+		whole, pieces := eventsIn(bytes.NewReader(in)), eventsIn(iotest.OneByteReader(bytes.NewReader(in)))
 		if whole != pieces {
 			t.Errorf("%s\n%s", whole, pieces)
 		}
@@ -2384,8 +2343,11 @@ func FuzzReadEvents(f *testing.F) {
 // Whatever is posted, the answer is one of MCP, and the server lives on.
 func FuzzPost(f *testing.F) {
 	for _, version := range []string{"", "2025-11-25", "2026-07-28"} {
-		for _, body := range []string{`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `[{"jsonrpc":"2.0","id":1,"method":"tools/list"}]`, `{"jsonrpc":"2.0","method":"x"}`,
-			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"},` + student + `}}`} {
+		for _, body := range []string{
+			`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `[{"jsonrpc":"2.0","id":1,"method":"tools/list"}]`,
+			`{"jsonrpc":"2.0","method":"x"}`,
+			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"},` + student + `}}`,
+		} {
 			f.Add(version, "tools/call", "echo", []byte(body))
 		}
 	}
@@ -2393,13 +2355,13 @@ func FuzzPost(f *testing.F) {
 	f.Fuzz(func(t *testing.T, version, method, name string, body []byte) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/mcp", bytes.NewReader(body))
-		r.Header = http.Header{"Content-Type": {"application/json"}, "Mcp-Protocol-Version": {version}, "Mcp-Method": {method}, "Mcp-Name": {name}}
-		w := httptest.NewRecorder()
+		w, r := httptest.NewRecorder(), httpRequest(ctx, http.MethodPost, string(body))
+		r.Header["Mcp-Protocol-Version"] = []string{version}
+		r.Header["Mcp-Method"], r.Header["Mcp-Name"] = []string{method}, []string{name}
 		h.ServeHTTP(w, r)
-		isStream := w.Header().Get("Content-Type") == "text/event-stream"
-		switch text := w.Body.Bytes(); {
-		case isStream && w.Code == http.StatusOK:
+		text := w.Body.Bytes()
+		switch {
+		case w.Code == http.StatusOK && w.Header().Get("Content-Type") == "text/event-stream":
 			for e, err := range ReadEvents(bytes.NewReader(text), 8<<20) {
 				if err != nil || len(e.Data) > 0 && !json.Valid(e.Data) {
 					t.Errorf("%v %s", err, e.Data)
