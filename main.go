@@ -577,7 +577,7 @@ func (o *options) dialers(grace time.Duration) []Dialer {
 	}
 	jar, _ := cookiejar.New(nil) // a load balancer may choose the server by a cookie; no error without options
 	client := &http.Client{Jar: jar, Transport: tracedTransport{o.tap, http.DefaultTransport}}
-	modern := &HTTPDialer{URL: o.target[0], Header: o.header, Client: client, MaxMessage: o.maxBody}
+	modern := &HTTPDialer{URL: o.target[0], Header: o.header, Client: client, MaxMessage: o.maxBody, Log: newLog()}
 	old := SSEDialer{URL: o.target[0], Header: o.header, Client: client, MaxMessage: o.maxBody}
 	return []Dialer{o.noting("Streamable HTTP", modern), o.noting("HTTP+SSE", old)}
 }

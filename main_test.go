@@ -1386,6 +1386,27 @@ func TestCallsAtOnce(t *testing.T) {
 	}
 }
 
+// Progress that does not rise is not sent, whatever a handler reports.
+func TestProgressRises(t *testing.T) {
+	d := newDemo()
+	AddTool(d.Server, Tool{Name: "back"}, func(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
+		for _, progress := range []float64{0, 1, 3, 2, 3, 4} {
+			if err := x.Progress(ctx, progress, 0, ""); err != nil {
+				return nil, err
+			}
+		}
+		return "done", nil
+	})
+	c := connected(t, dialerOf(t, "pipe", d, nil, nil), "2025-11-25")
+	defer c.Close()
+	var heard []float64
+	note := func(p ProgressParams) { heard = append(heard, p.Progress) }
+	err := c.CallWithProgress(t.Context(), "tools/call", CallToolParams{Name: "back"}, nil, note)
+	if err != nil || !slices.Equal(heard, []float64{0, 1, 3, 4}) {
+		t.Error(heard, err)
+	}
+}
+
 // dialerOf returns a way of TestCallsAtOnce.
 func dialerOf(t *testing.T, transport string, d *demo, mcp, sse http.Handler) Dialer {
 	old := SSEDialer{URL: "http://localhost/", Client: inMemory(sse)}
