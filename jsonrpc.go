@@ -84,7 +84,7 @@ type Message struct {
 	// Invalid means that the text was no message. ID and Error are what the response to it says.
 	Invalid bool
 
-	meta *Meta // as Meta has read it
+	meta any // for the protocol above: what it has read in _meta
 }
 
 // Kind says what a Message is.

@@ -166,8 +166,8 @@ type Meta struct {
 
 // Meta reads the _meta of a message.
 func (m *Message) Meta() (meta Meta, err error) {
-	if m.meta != nil {
-		return *m.meta, nil
+	if read, ok := m.meta.(Meta); ok { // it was read before
+		return read, nil
 	}
 	text := member(m.Params, "_meta")
 	if isAbsent(text) {
@@ -179,7 +179,7 @@ func (m *Message) Meta() (meta Meta, err error) {
 	if _, ok := parseID(meta.ProgressToken); meta.ProgressToken != nil && !ok {
 		return Meta{}, InvalidParams("Invalid _meta: 'progressToken' must be a string or an integer")
 	}
-	m.meta = &meta
+	m.meta = meta
 	return meta, nil
 }
 
