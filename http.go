@@ -610,15 +610,20 @@ func (d *HTTPDialer) learn(request *Message, result json.RawMessage) json.RawMes
 	return merge(result, text)
 }
 
+// aboutCalls are the codes of errors that speak of a call, and not of its session.
+var aboutCalls = []int{CodeMethodNotFound, CodeInvalidParams, CodeResourceNotFound}
+
 // checkSession finds out whether a 404 means that the session has ended
 // (2025-11-25 basic/transports#session-management). Then nothing more is read here, and there is
-// nothing to DELETE. A 404 with an answer to m is that answer.
+// nothing to DELETE. A 404 with an answer to m is that answer, unless its error may mean the session.
 func (c *httpConn) checkSession(header http.Header, m *Message, err error) error {
 	refusal, ok := errors.AsType[*HTTPError](err)
 	if !ok || refusal.Status != http.StatusNotFound || header.Get("Mcp-Session-Id") == "" {
 		return err
 	}
-	if answer := refusal.answer; answer != nil && m != nil && answer.ID == m.ID && answer.ID != (ID{}) {
+	answer := refusal.answer
+	isAnswer := answer != nil && m != nil && answer.ID == m.ID && answer.ID != (ID{})
+	if isAnswer && (answer.Error == nil || slices.Contains(aboutCalls, answer.Error.Code)) {
 		return err
 	}
 	err = fmt.Errorf("%w: %w", ErrSessionEnded, err)
@@ -724,7 +729,7 @@ func (c *httpConn) accept(ctx context.Context, in Payload, header http.Header, m
 	for _, got := range in.Messages {
 		c.agree(got.Result, header)
 		hasNoID := got.ID == ID{} && got.Error != nil
-		if m == nil || got.Kind() != KindResponse || got.ID != m.ID && !hasNoID {
+		if m == nil || got.Kind() != KindResponse || got.ID.key() != m.ID.key() && !hasNoID {
 			continue
 		}
 		got.ID, isAnswer = m.ID, true
@@ -733,9 +738,6 @@ func (c *httpConn) accept(ctx context.Context, in Payload, header http.Header, m
 				got.Result = c.dialer.learn(m, got.Result)
 			}
 		}
-	}
-	if len(in.Messages) == 0 {
-		return false, nil
 	}
 	return isAnswer, c.hand(ctx, in)
 }
@@ -754,7 +756,7 @@ func (c *httpConn) agree(result json.RawMessage, header http.Header) {
 // when its last event is not known any more.
 func (c *httpConn) resume(ctx context.Context, at *position, isStandalone bool, cut error) (*http.Response, error) {
 	header, rev := c.header()
-	canResume := at.lastID != "" && !rev.Modern && header.Get("Mcp-Session-Id") != ""
+	canResume, failed := at.lastID != "" && !rev.Modern, cut
 	for isStandalone || canResume && at.failures < 5 {
 		select {
 		case <-time.After(at.pause()):
@@ -768,20 +770,20 @@ func (c *httpConn) resume(ctx context.Context, at *position, isStandalone bool, 
 			return response, nil
 		}
 		at.failures++
-		cut = err
+		failed = fmt.Errorf("%w; then: %w", cut, err)
 		_, status := reasons(err)
 		isFinal := status != 0 && status/100 != 5 && status != 429 && status != 409
 		if isStandalone {
 			isFinal = status == 404 || status == 405
 		}
 		if isFinal {
-			return nil, c.checkSession(header, nil, err)
+			return nil, c.checkSession(header, nil, failed)
 		}
 		if status == http.StatusBadRequest {
 			at.lastID = "" // it is not known any more
 		}
 	}
-	return nil, cut
+	return nil, failed
 }
 
 // get opens a stream.
@@ -1053,7 +1055,13 @@ func containsFold(list []string, text string) bool {
 	return slices.ContainsFunc(list, func(l string) bool { return strings.EqualFold(l, text) })
 }
 
-func (g *Guard) silence() time.Duration { return max(cmp.Or(g.KeepAlive, 15*time.Second), 0) }
+// silence returns how long a stream is silent before a comment is sent.
+func (g *Guard) silence() time.Duration {
+	if g.KeepAlive < 0 {
+		return math.MaxInt64 // 292 years
+	}
+	return cmp.Or(g.KeepAlive, 15*time.Second)
+}
 
 // ---- Bodies, and short answers ----
 

@@ -121,6 +121,15 @@ func NumberID(n int64) ID { return ID{strconv.FormatInt(n, 10)} }
 // String returns the ID as JSON.
 func (id ID) String() string { return id.text }
 
+// key returns the ID in the one form in which responses are matched: some encoders write a string with
+// other escapes than it came with.
+func (id ID) key() ID {
+	if strings.Contains(id.text, `\`) {
+		return ID{string(appendString(nil, unquote([]byte(id.text))))}
+	}
+	return id
+}
+
 // parseID returns an id: a string or an integer. JSON-RPC allows other numbers and null, MCP
 // does not (2025-11-25 basic#requests).
 func parseID(value json.RawMessage) (id ID, ok bool) {
@@ -189,13 +198,11 @@ func NewResponse(id ID, result any, err error) *Message {
 }
 
 // newMessage returns a notification, or a request that has no ID yet.
-func newMessage(method string, params any) (*Message, error) {
-	m := &Message{Method: method}
-	if params == nil {
-		return m, nil
+func newMessage(method string, params any) (m *Message, err error) {
+	m = &Message{Method: method}
+	if params != nil {
+		m.Params, err = encode(params)
 	}
-	text, err := encode(params)
-	m.Params = text
 	return m, err
 }
 
@@ -519,10 +526,11 @@ func newPeer(ctx context.Context, h Handler, log *slog.Logger) *Peer {
 	return p
 }
 
-// Open begins a conversation over a Conn. It ends with ctx, with Close, or when the other end
+// Open begins a conversation over a Conn, as a client. It ends with ctx, with Close, or when the other end
 // hangs up. A nil log is silent.
 func Open(ctx context.Context, c Conn, h Handler, log *slog.Logger) *Peer {
 	p := newPeer(ctx, h, log)
+	p.weAreClient = true
 	p.start(c)
 	context.AfterFunc(p.ctx, func() { _ = p.Close() })
 	return p
@@ -746,7 +754,11 @@ func (p *Peer) process(x *Exchange) *Message {
 	case KindNotification:
 		p.serveNotification(x)
 	case KindResponse:
-		p.deliver(m.ID, outcome{response: m})
+		o := outcome{result: m.Result}
+		if m.Error != nil {
+			o.err = m.Error
+		}
+		p.deliver(m.ID, o)
 	case KindInvalid:
 		if !p.weAreClient {
 			return NewResponse(m.ID, nil, m.Error)
@@ -802,7 +814,7 @@ func (p *Peer) serveNotification(x *Exchange) {
 // (2026-07-28 basic/patterns/cancellation). Both ends count their ids from 1.
 func (p *Peer) cancelRequest(id ID) {
 	p.mu.Lock()
-	cancel, call := p.serving[id], p.calls[id]
+	cancel, call := p.serving[id], p.calls[id.key()]
 	p.mu.Unlock()
 	switch {
 	case cancel != nil:
@@ -853,10 +865,11 @@ type pendingCall struct {
 	report ProgressFunc
 }
 
-// An outcome is how a call ends: with a response, or with the reason why none will come.
+// An outcome is how a call ends: with a result, with the error of the response, or with the reason why
+// no response will come.
 type outcome struct {
-	response *Message
-	err      error
+	result json.RawMessage
+	err    error
 }
 
 // CancelledParams are the params of notifications/cancelled.
@@ -916,15 +929,10 @@ func (p *Peer) roundTrip(ctx context.Context, via messenger, m *Message, report 
 	}
 	select {
 	case end := <-call.ended:
-		switch {
-		case errors.Is(sendErr, errUnread): // more exact than what others have found out meanwhile
+		if errors.Is(sendErr, errUnread) { // more exact than what others have found out meanwhile
 			return nil, sendErr
-		case end.response == nil:
-			return nil, end.err
-		case end.response.Error != nil:
-			return nil, end.response.Error
 		}
-		return end.response.Result, nil
+		return end.result, end.err
 	case <-ctx.Done():
 		p.deliver(m.ID, outcome{}) // takes the call out of the table
 		if m.Method != "initialize" && m.Method != "server/discover" {
@@ -947,10 +955,10 @@ func (p *Peer) addCall(request *Message, call *pendingCall) error {
 			request.ID = id
 		}
 	}
-	if p.calls[request.ID] != nil {
+	if p.calls[request.ID.key()] != nil {
 		return fmt.Errorf("a call with the id %s is running", request.ID)
 	}
-	put(&p.calls, request.ID, call)
+	put(&p.calls, request.ID.key(), call)
 	return nil
 }
 
@@ -983,8 +991,8 @@ func (p *Peer) Notify(ctx context.Context, method string, params any) error {
 func (p *Peer) deliver(id ID, o outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if call := p.calls[id]; call != nil {
-		delete(p.calls, id)
+	if call := p.calls[id.key()]; call != nil {
+		delete(p.calls, id.key())
 		call.ended <- o
 	}
 }
@@ -996,7 +1004,7 @@ func (p *Peer) report(params json.RawMessage) {
 		return
 	}
 	p.mu.Lock()
-	call := p.calls[ID{string(progress.ProgressToken)}]
+	call := p.calls[ID{string(progress.ProgressToken)}.key()]
 	p.mu.Unlock()
 	if call != nil && call.report != nil {
 		call.report(progress)

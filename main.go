@@ -869,7 +869,7 @@ func (c *caller) elicit(_ context.Context, x *Exchange) (any, error) {
 //	client ◄── stdio ── RoundTrip ◄── toClient ── Open ◄── stdio or HTTP ── server
 //
 // So a cancellation ends the RoundTrip, and one that fails answers the request with an error. A
-// request keeps its id, because what belongs to a subscription names it. Notifications are written as
+// request of the client keeps its id, because what belongs to a subscription names it. Notifications are written as
 // they came. For a URL the Conn learns session, revision and header from the messages.
 
 // bridged is what the bridge knows about both sides.
@@ -926,8 +926,7 @@ func (b *bridged) useServer(ctx context.Context, needsSession bool) (*Peer, erro
 	if !needsSession || handshake == nil {
 		return b.server, nil
 	}
-	err = b.server.Call(ctx, "initialize", handshake.Params, nil)
-	if err != nil {
+	if err = b.server.Call(ctx, "initialize", handshake.Params, nil); err != nil {
 		b.server.Close()
 		return nil, err
 	}
@@ -948,6 +947,7 @@ func (b *bridged) toServer(ctx context.Context, x *Exchange) (any, error) {
 	}
 	if err == nil && m.Method == "initialize" {
 		b.handshake.Store(m)
+		x.Peer.AllowBatches.Store(revision(textOf(member(result, "protocolVersion"))).Batches)
 	}
 	return json.RawMessage(result), err
 }
@@ -981,7 +981,8 @@ func (b *bridged) takeOtherWay(err error) bool {
 	return true
 }
 
-// toClient passes on a message of the server, and returns the answer to a request.
+// toClient passes on a message of the server, and returns the answer to a request. A request gets an id
+// of ours: each session of the server counts anew, and a client must not see an id twice.
 func (b *bridged) toClient(ctx context.Context, x *Exchange) (any, error) {
 	client := b.clientPeer.Load()
 	switch {
@@ -990,7 +991,7 @@ func (b *bridged) toClient(ctx context.Context, x *Exchange) (any, error) {
 	case client == nil:
 		return nil, MethodNotFound(x.Request.Method)
 	}
-	return client.RoundTrip(ctx, x.Request)
+	return client.RoundTrip(ctx, &Message{Method: x.Request.Method, Params: x.Request.Params})
 }
 
 // ==== Tracing: what -trace and -watch show ====

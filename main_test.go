@@ -1386,6 +1386,41 @@ func TestCallsAtOnce(t *testing.T) {
 	}
 }
 
+// A bridge between two ends that write by hand. What the server writes in its own way finds its call, what is no message is not
+// answered, batches pass, and a question of the server gets an id of the bridge.
+func TestBridgeByHand(t *testing.T) {
+	near, client := net.Pipe()
+	far, server := net.Pipe()
+	b := &bridged{options: &options{target: []string{"http://localhost/"}}, client: NewLineConn(near, near, 0, near.Close)}
+	b.ways = []Dialer{DialerFunc(func(context.Context) (Conn, error) { return NewLineConn(far, far, 0, far.Close), nil })}
+	go func() { _ = Serve(t.Context(), b.client, HandlerFunc(b.toServer), nil) }() // ends with the pipe
+	t.Cleanup(func() { client.Close(); server.Close() })
+	toClient, toServer := bufio.NewScanner(client), bufio.NewScanner(server)
+	for _, step := range []struct {
+		from net.Conn
+		line string
+		to   *bufio.Scanner // nil: nobody gets this line
+		want string         // "": the same
+	}{
+		{client, `{"jsonrpc":"2.0","id":"é/","method":"initialize","params":{}}`, toServer, ""},
+		{server, `{"jsonrpc":"2.0","id":"\u00e9\/","result":{"protocolVersion":"2025-03-26"}}`, toClient,
+			`{"jsonrpc":"2.0","id":"é/","result":{"protocolVersion":"2025-03-26"}}`},
+		{server, "Listening on port 8080", nil, ""},
+		{server, `{"jsonrpc":"2.0","id":0,"method":"ping"}`, toClient, `{"jsonrpc":"2.0","id":1,"method":"ping"}`},
+		{client, `{"jsonrpc":"2.0","id":1,"result":{}}`, toServer, `{"jsonrpc":"2.0","id":0,"result":{}}`},
+		{client, `[{"jsonrpc":"2.0","id":2,"method":"ping"}]`, toServer, `{"jsonrpc":"2.0","id":2,"method":"ping"}`},
+		{server, `[{"jsonrpc":"2.0","id":2,"result":{}}]`, toClient, `[{"jsonrpc":"2.0","id":2,"result":{}}]`},
+	} {
+		fmt.Fprintln(step.from, step.line)
+		if step.to == nil {
+			continue
+		}
+		if !step.to.Scan() || step.to.Text() != cmp.Or(step.want, step.line) {
+			t.Fatalf("%s\ngot %s", step.line, step.to.Text())
+		}
+	}
+}
+
 // Progress that does not rise is not sent, whatever a handler reports.
 func TestProgressRises(t *testing.T) {
 	d := newDemo()

@@ -243,12 +243,10 @@ func (st *stream) lend(w http.ResponseWriter) (back <-chan struct{}) {
 func (st *stream) setWriter(w http.ResponseWriter) <-chan struct{} {
 	st.w, st.back = w, make(chan struct{})
 	silence := st.keepAlive
-	if st.state == streamWaiting && (silence <= 0 || silence > patience) {
-		silence = patience
+	if st.state == streamWaiting {
+		silence = min(silence, patience)
 	}
-	if silence > 0 {
-		st.timer = time.AfterFunc(silence, st.breakSilence)
-	}
+	st.timer = time.AfterFunc(silence, st.breakSilence)
 	return st.back
 }
 
@@ -286,9 +284,7 @@ func (st *stream) giveBack() {
 	if st.w == nil {
 		return
 	}
-	if st.timer != nil {
-		st.timer.Stop()
-	}
+	st.timer.Stop()
 	close(st.back)
 	st.w, st.back = nil, nil
 }
@@ -309,9 +305,7 @@ func (st *stream) write(text []byte) {
 		return
 	}
 	_ = controller.SetWriteDeadline(time.Time{}) // in HTTP/2 it would end the stream later
-	if st.keepAlive > 0 {
-		st.timer.Reset(st.keepAlive)
-	}
+	st.timer.Reset(st.keepAlive)
 }
 
 func writeDeadline(size int) time.Time {
@@ -361,14 +355,13 @@ func (st *stream) send(_ context.Context, m *Message) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	isUnreachable := st.jsonOnly || st.state == streamLost
-	switch {
-	case st.state == streamEnded, isUnreachable && m.Kind() == KindRequest:
+	if st.state == streamEnded || isUnreachable && m.Kind() == KindRequest {
 		return errNoStream
-	case isUnreachable:
-		return nil
 	}
-	st.open()
-	st.add(payload(m))
+	if !isUnreachable {
+		st.open()
+		st.add(payload(m))
+	}
 	return nil
 }
 
