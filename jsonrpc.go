@@ -84,7 +84,8 @@ type Message struct {
 	// Invalid means that the text was no message. ID and Error are what the response to it says.
 	Invalid bool
 
-	meta any // for the protocol above: what it has read in _meta
+	// Value is for the protocol above: Meta keeps here what it has read in _meta.
+	Value any
 }
 
 // Kind says what a Message is.

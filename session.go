@@ -166,7 +166,7 @@ type Meta struct {
 
 // Meta reads the _meta of a message.
 func (m *Message) Meta() (meta Meta, err error) {
-	if read, ok := m.meta.(Meta); ok { // it was read before
+	if read, ok := m.Value.(Meta); ok { // it was read before
 		return read, nil
 	}
 	text := member(m.Params, "_meta")
@@ -179,7 +179,7 @@ func (m *Message) Meta() (meta Meta, err error) {
 	if _, ok := parseID(meta.ProgressToken); meta.ProgressToken != nil && !ok {
 		return Meta{}, InvalidParams("Invalid _meta: 'progressToken' must be a string or an integer")
 	}
-	m.meta = meta
+	m.Value = meta
 	return meta, nil
 }
 
