@@ -270,7 +270,7 @@ func (h *StreamableHandler) newStream(r *http.Request) *stream {
 // initialize opens a session. The header of the response names it, and all further requests of the
 // client repeat that name (2025-11-25 basic/transports#session-management).
 func (h *StreamableHandler) initialize(w http.ResponseWriter, in Payload, base Exchange) {
-	s := h.Sessions.newSession(h.Handler, base.Principal, &h.held)
+	s := h.Sessions.newSession(h.Handler, base.Principal, &h.held, h.Log)
 	s.standalone.keepAlive = h.silence()
 	base.Peer, base.via = s.Peer, s.standalone
 	out := s.register(s.ctx, in, base).run()

@@ -372,7 +372,7 @@ func encodeResult(result any) (json.RawMessage, error) {
 		return json.RawMessage("{}"), nil
 	}
 	if text, ok := result.(json.RawMessage); ok && json.Valid(text) {
-		return text, nil
+		return bytes.TrimSpace(text), nil
 	}
 	if large, ok := result.(interface{ size() int }); ok && large.size() > smallSize {
 		encoding <- struct{}{} // waits for its turn
@@ -1187,7 +1187,7 @@ func bind(object json.RawMessage, target any, kind string) error {
 		name, others, _ := strings.Cut(field.Tag.Get("json"), ",")
 		names[i], options[i] = cmp.Or(name, field.Name), others
 		if name == "-" || !field.IsExported() {
-			options[i] = "omitempty"
+			names[i], options[i] = "\xff", "omitempty" // no name in JSON is this
 		}
 	}
 	values := make([]json.RawMessage, len(names))

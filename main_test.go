@@ -2051,10 +2051,15 @@ func TestContents(t *testing.T) {
 		{[]string{"a"}, ""},
 	} {
 		s := &Server{}
-		AddTool(s, Tool{Name: "t"}, func(context.Context, *Exchange, arguments) (any, error) { return test.returned, nil })
+		AddTool(s, Tool{Name: "t"}, func(_ context.Context, _ *Exchange, args arguments) (any, error) {
+			if args.B != "" {
+				t.Error("a field that has no name is set")
+			}
+			return test.returned, nil
+		})
 		c := connected(t, piped(t, s, nil), "2025-11-25")
 		var got json.RawMessage
-		err := c.Call(t.Context(), "tools/call", CallToolParams{Name: "t", Arguments: map[string]int{"A": 1}}, &got)
+		err := c.Call(t.Context(), "tools/call", CallToolParams{Name: "t", Arguments: map[string]any{"A": 1, "-": "b"}}, &got)
 		if string(got) != test.want || (err != nil) != (test.want == "") {
 			t.Errorf("%v: %s, %v", test.returned, got, err)
 		}

@@ -484,7 +484,7 @@ func (s *Server) initialize(_ context.Context, x *Exchange, params InitializePar
 	}
 	meta := Meta{ProtocolVersion: version, ClientInfo: bytes.Clone(params.ClientInfo)}
 	meta.ClientCapabilities = bytes.Clone(params.Capabilities) // or the whole message would stay in memory
-	s.changeAgreement(x.Peer, func(a *agreement) { a.revision, a.meta = revision(version), meta })
+	s.changeAgreement(x.Peer, func(a *agreement) { a.revision, a.meta, a.isReady = revision(version), meta, false })
 	x.Peer.AllowBatches.Store(revision(version).Batches)
 	declared, err := encode(s.capabilities(agreementOf(x.Peer).stateless))
 	return ServerInfo{Version: version, Capabilities: declared, Info: &s.Info, Instructions: s.Instructions}, err
@@ -811,11 +811,9 @@ type ElicitResult struct {
 	Content json.RawMessage `json:"content,omitempty"`
 }
 
-// maxRounds is how often a handler may ask in one call.
-const maxRounds = 10
-
-// maxQuestions is how many questions a client answers at once.
-const maxQuestions = 1000
+// maxRounds is how often a handler may ask in one call, and maxQuestions how many questions a client
+// answers at once.
+const maxRounds, maxQuestions = 10, 1000
 
 // Inputs returns the answers, by key.
 func (x *Exchange) Inputs() map[string]json.RawMessage { return x.info().inputs }
@@ -1011,7 +1009,7 @@ func (s *Server) sendNews(sub *subscriber) {
 // and hears when a list has changed.
 func (s *Server) setReady(p *Peer) {
 	agreed := agreementOf(p)
-	if agreed.stateless || agreed.revision.Version == "" {
+	if agreed.stateless || agreed.revision.Version == "" || agreed.isReady {
 		return
 	}
 	s.changeAgreement(p, func(a *agreement) { a.isReady = true })

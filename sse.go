@@ -208,6 +208,7 @@ type stream struct {
 	jsonOnly   bool // the client takes no stream
 	eventsOnly bool // the client takes only a stream
 	keepAlive  time.Duration
+	last       atomic.Int64 // the number of the last event: findStream must not wait for the mutex
 
 	// Guarded by Sessions.mu:
 	endedAt    time.Time // zero: the call runs
@@ -220,7 +221,6 @@ type stream struct {
 	timer   *time.Timer         // runs breakSilence
 	kept    []keptEvent         // the newest last
 	size    int                 // bytes of kept
-	last    int                 // the number of the last event
 	dropped int                 // the number of the newest event that is not kept any more, and was not progress
 }
 
@@ -329,7 +329,7 @@ func (st *stream) writeHead(isPrimed bool) {
 	header.Set("X-Accel-Buffering", "no") // nginx
 	st.w.WriteHeader(http.StatusOK)
 	if isPrimed && st.polling {
-		st.write(fmt.Appendf(nil, "id: %s\ndata:\n\n", st.eventID(st.last)))
+		st.write(fmt.Appendf(nil, "id: %s\ndata:\n\n", st.eventID(int(st.last.Load()))))
 	}
 }
 
@@ -393,13 +393,13 @@ func (st *stream) answer(p Payload, status int) {
 
 // add writes an event, and keeps it.
 func (st *stream) add(p Payload) {
-	st.last++
+	number := int(st.last.Add(1))
 	text := make([]byte, 0, p.held/2+200) // a message is one line, and may be large: it is copied once
 	if st.eventType != "" {
 		text = fmt.Appendf(text, "event: %s\n", st.eventType)
 	}
 	if st.resumable {
-		text = fmt.Appendf(text, "id: %s\n", st.eventID(st.last))
+		text = fmt.Appendf(text, "id: %s\n", st.eventID(number))
 	}
 	text = append(p.Append(append(text, "data: "...)), "\n\n"...)
 	if st.resumable {
@@ -416,7 +416,7 @@ func (st *stream) keep(e keptEvent) {
 	for len(st.kept) > 0 && (st.size > st.table.Keep || all > maxAllKept && st.size > leastKept) {
 		oldest := len(st.kept[0].text)
 		if !st.kept[0].isProgress {
-			st.dropped = st.last - len(st.kept) + 1
+			st.dropped = int(st.last.Load()) - len(st.kept) + 1
 		}
 		st.kept[0] = keptEvent{} // the array stays, and would hold the text
 		st.kept = st.kept[1:]
@@ -432,7 +432,7 @@ func (st *stream) end() {
 	st.state = streamEnded
 	st.giveBack()
 	st.table.kept.Add(int64(-st.size))
-	st.kept, st.size, st.dropped = nil, 0, st.last
+	st.kept, st.size, st.dropped = nil, 0, int(st.last.Load())
 }
 
 // Disconnect lets go of the connection, where the transport and the revision allow that. The
@@ -458,11 +458,12 @@ func (x *Exchange) Disconnect(retry time.Duration) {
 func (st *stream) resume(w http.ResponseWriter, n int) (back <-chan struct{}, ok bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	isNew, firstKept := n < 0, st.last-len(st.kept)
+	isNew, last := n < 0, int(st.last.Load())
+	firstKept := last - len(st.kept)
 	if isNew {
-		n = st.last
+		n = last
 	}
-	if n < st.dropped || n > st.last {
+	if n < st.dropped || n > last {
 		return nil, false
 	}
 	text := []byte(":\n\n") // sends the head at once
@@ -525,7 +526,7 @@ func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal string) {
-	s := h.Sessions.newSession(h.Handler, principal, &h.held)
+	s := h.Sessions.newSession(h.Handler, principal, &h.held, h.Log)
 	s.Value.Store(agreement{legacyOnly: true})
 	s.busy = 1 // this GET
 	st := s.standalone
@@ -657,7 +658,7 @@ type Sessions struct {
 	IdleTimeout time.Duration // how long a session lives without an open request or stream; 0: 30 minutes
 	Max         int           // 0: 10,000
 	Prefix      string        // of all ids: a proxy can route by it
-	Log         *slog.Logger  // nil: silent
+	Log         *slog.Logger  // nil: that of the handler
 
 	kept atomic.Int64 // bytes, of all streams
 
@@ -668,8 +669,8 @@ type Sessions struct {
 }
 
 // newSession returns a session that is not in the table yet.
-func (t *Sessions) newSession(h Handler, owner string, held *atomic.Int64) *session {
-	s := &session{Peer: newPeer(context.Background(), h, t.Log), id: t.Prefix + rand.Text(), owner: owner}
+func (t *Sessions) newSession(h Handler, owner string, held *atomic.Int64, log *slog.Logger) *session {
+	s := &session{Peer: newPeer(context.Background(), h, cmp.Or(t.Log, log)), id: t.Prefix + rand.Text(), owner: owner}
 	s.streams, s.standalone = map[string]*stream{}, &stream{table: t}
 	s.via, s.held = s.standalone, held
 	return s
@@ -738,7 +739,7 @@ func (t *Sessions) findStream(s *session, eventID string) (st *stream, n int) {
 	after, err := strconv.ParseUint(number, 10, 31)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if st = s.streams[id]; err != nil || st == nil || !st.resumable {
+	if st = s.streams[id]; err != nil || st == nil || !st.resumable || int64(after) > st.last.Load() {
 		return nil, 0
 	}
 	return st, int(after)
