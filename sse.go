@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: 0BSD
-// Part of mcpwire 0.3.0, an implementation of the Model Context Protocol that you copy.
+// sse.go of mcpwire 0.3.0, an implementation of the Model Context Protocol that you copy.
 
 package main
 
