@@ -1227,9 +1227,9 @@ func (c *Client) useConnection(ctx context.Context) (*connection, error) {
 	return n, nil
 }
 
-// giveUp lets no further call use a connection, and closes it, unless its session is lost. Such a
-// connection ends by itself: other calls may still use it, and each of these calls must learn that
-// the server has not read its request.
+// giveUp lets no further call use a connection. It closes the connection, too, but not if the session
+// is lost: that connection ends by itself, because other calls may still use it, and each of these
+// calls must learn that the server has not read its request.
 func (n *connection) giveUp(why error) {
 	n.isGivenUp.Store(true)
 	if !errors.Is(why, ErrSessionEnded) {

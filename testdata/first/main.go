@@ -94,7 +94,7 @@ type object = map[string]any
 // handle carries out one request.
 func handle(method string, params json.RawMessage) (object, *rpcError) {
 	switch method {
-	case "initialize": // the client names a revision, and we answer with ours; a client that does not speak ours closes the connection
+	case "initialize": // the client names a revision, and we answer with ours; a client that does not speak it closes the connection
 		return object{
 			"protocolVersion": revision,
 			"capabilities":    object{"tools": object{}}, // we offer tools, but no resources and no prompts
