@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: 0BSD
-// http.go of mcpwire 0.3.0, which is the wire of the Model Context Protocol to copy.
+// http.go of mcpwire 0.3.0, an implementation of the Model Context Protocol that you copy.
 
 package main
 
@@ -18,7 +18,7 @@ package main
 //	    the answer                     JSON             JSON          stream
 //	    progress, a log message        stream           dropped       stream
 //	    a question to the client       stream           fails         stream
-//	    a second of silence            stream           waits on      stream
+//	    a second of silence            stream           keeps waiting stream
 //
 // What a cut does:
 //
@@ -27,9 +27,9 @@ package main
 //	    what it sends      goes nowhere    is kept: Keep bytes a stream, 40 MiB in all, until
 //	                                       5 minutes after the answer
 //	    the client         gets an error   GET + Last-Event-ID: the rest, then what comes
-//	    no event id yet    gets an error   gets an error; the call has run, its answer is lost
+//	    no event id yet    gets an error   gets an error; the call runs to its end, but nobody can get the answer
 //
-// A newcomer reads "The server" and "The client", and skips the rest.
+// What to read first: see "The five files" in testdata/README.md of mcpwire.
 
 import (
 	"bufio"
@@ -59,8 +59,9 @@ import (
 
 // ---- The server ----
 
-// StreamableHandler serves Streamable HTTP, on one path of a mux. Set the fields before use. If Handler is neither a
-// *Server nor embeds one, set Versions, too, and arguments that the header repeats are not checked.
+// StreamableHandler serves Streamable HTTP, on one path of a mux. Set the fields before use. If Handler is
+// neither a *Server nor embeds one, set Versions, too. In that case nobody checks the arguments that
+// the header repeats.
 type StreamableHandler struct {
 	Handler     Handler
 	Sessions    *Sessions // nil: there are none, and each legacy POST stands alone
@@ -256,7 +257,7 @@ func statusOf(p Payload, isModern bool) int {
 		return http.StatusServiceUnavailable
 	case isModern && fault.Code == CodeMethodNotFound:
 		return http.StatusNotFound
-	case fault.Code == CodeInvalidRequest, isModern && fault.isModern():
+	case fault.Code == CodeInvalidRequest, isModern && fault.isOfModernServers():
 		return http.StatusBadRequest
 	}
 	return http.StatusOK
@@ -325,7 +326,7 @@ func (h *StreamableHandler) postInSession(w http.ResponseWriter, r *http.Request
 	}
 	x.via, x.canAsk = st, true
 	work := s.register(s.ctx, in, x)
-	reader := h.Sessions.takeOver(r.Context(), st)
+	lending := h.Sessions.takeOver(r.Context(), st)
 	back := st.lend(w)
 	go func() { // ends with the handlers; the session cancels them
 		defer done()
@@ -333,7 +334,7 @@ func (h *StreamableHandler) postInSession(w http.ResponseWriter, r *http.Request
 		growStack()
 		work.answer(st, false)
 	}()
-	st.wait(reader, w, back)
+	st.wait(lending, w, back)
 }
 
 // growStack makes room on the stack of a new goroutine at once, while there is little to move. A tool
@@ -358,9 +359,9 @@ func (h *StreamableHandler) serveSession(w http.ResponseWriter, r *http.Request,
 		st, n = h.Sessions.findStream(s, id)
 	}
 	if st != nil {
-		reader := h.Sessions.takeOver(r.Context(), st)
+		lending := h.Sessions.takeOver(r.Context(), st)
 		if back, ok := st.resume(w, n); ok {
-			st.wait(reader, w, back)
+			st.wait(lending, w, back)
 			return
 		}
 	}
@@ -538,7 +539,8 @@ func (c *httpConn) Write(ctx context.Context, p Payload) error {
 	header.Set("Accept", "application/json, text/event-stream")
 	header.Set("Content-Type", "application/json")
 	if m.Kind() != KindRequest || m.Method != "tools/call" && methods[m.Method].serve != nil {
-		// net/http repeats a request with this key if a connection that was used before breaks; nil is not sent.
+		// With this key, net/http sends the request once more if a connection that was used before breaks.
+		// Because the value is nil, the header is not sent.
 		header["Idempotency-Key"] = nil
 	}
 	response, err := c.do(ctx, http.MethodPost, c.url, header, p.Append(nil))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: 0BSD
-// jsonrpc.go of mcpwire 0.3.0, which is the wire of the Model Context Protocol to copy.
+// jsonrpc.go of mcpwire 0.3.0, an implementation of the Model Context Protocol that you copy.
 
 package main
 
@@ -27,14 +27,18 @@ package main
 //	HTTP+SSE        its GET       its own; POST gets 202    the session's  the GET             yes
 //	client          the Conn      the reader                the Peer's     the Conn            yes
 //
-// Fifteen words, as they are used in all files:
+// The last column says whether a handler may send a request meanwhile: at a server it asks the
+// client, and at a client the server.
+//
+// Sixteen words, as they are used in all files:
 //
 //	message     a request, a notification or a response
 //	payload     what travels at once: a message, or a batch of them
 //	Conn        carries payloads to the other end and back
 //	Peer        our end of one conversation
 //	Exchange    one message that we serve, and what its handler can do meanwhile
-//	call        a request of ours that waits for its response
+//	call        a request while its answer is awaited: ours, or one of the other end
+//	reader      the goroutine that reads from a Conn
 //	revision    a version of MCP, such as 2025-11-25
 //	era         modern: 2026-07-28, where each request stands alone; legacy: all before, with initialize
 //	session     what a server remembers of a legacy client over HTTP, by its Mcp-Session-Id
@@ -45,8 +49,7 @@ package main
 //	elicitation a question of the server to the user
 //	mark        x-mcp-header in a schema: the header repeats this argument
 //
-// A newcomer reads the sections in their order, skips batches, the bytes in use (encoding, add) and
-// the last section, and takes Peer.serve for what its first sentence says.
+// What to read first: see "The five files" in testdata/README.md of mcpwire.
 
 import (
 	"bytes"
@@ -553,7 +556,7 @@ func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 		close(done)
 	}()
 	err := context.Cause(p.reading)
-	for _, grace := range []time.Duration{endGrace, time.Second} { // the second one to write that they were cancelled
+	for _, grace := range []time.Duration{endGrace, time.Second} { // the extra second is for writing the errors
 		select {
 		case <-done:
 		case <-time.After(grace):
@@ -616,8 +619,9 @@ func (p *Peer) read() {
 //
 // It would be enough to start a goroutine for each request. We save that, one third of the
 // processor's time: the reader serves the request itself, and only if that takes longer than a
-// millisecond, a second goroutine reads on in its place. If Stop is too late to prevent that, this
-// one ends. So there is always exactly one reader.
+// millisecond, a second goroutine reads on in its place. If Stop is too late to prevent that, the
+// goroutine that served the request ends, because the second one reads now. So there is always
+// exactly one reader.
 func (p *Peer) serve(in Payload) (readOn bool) {
 	if !p.beginWork() {
 		return false
@@ -702,7 +706,8 @@ type work struct {
 
 // register prepares a payload for run. Each message gets a copy of base.
 func (p *Peer) register(ctx context.Context, in Payload, base Exchange) work {
-	if in.Batch && !p.weAreClient && !p.AllowBatches.Load() { // to a client, it may have a response that is waited for
+	// A client accepts batches: one may hold a response that a call waits for.
+	if in.Batch && !p.weAreClient && !p.AllowBatches.Load() {
 		in = payload(invalidMessage(ID{}, invalidRequest("a batch, which this version does not have")))
 	}
 	w := work{peer: p, batch: in.Batch}

@@ -128,8 +128,8 @@ func (d *demo) echo(_ context.Context, x *Exchange, args struct {
 }
 
 // textResult returns a text as the result of a tool, with a key of our own in _meta, to show how
-// such a key is written. The revisions with Elicitation are those with rules for such keys. Most
-// tools just return the text.
+// such a key is written. 2025-06-18 introduced rules for _meta keys, and elicitation. Most tools just
+// return the text.
 func textResult(x *Exchange, tool, text string) ToolResult {
 	result := ToolResult{Content: []Content{TextContent(text)}}
 	if x.Revision().Elicitation {
@@ -223,9 +223,9 @@ var weatherTool = Tool{Name: "get-weather", Title: "Weather", Annotations: reads
 		"unit":{"type":"string","x-mcp-header":"Unit","enum":["celsius","fahrenheit"],"default":"celsius",
 			"description":"unit of the temperature"}},"required":["city"]}`)}
 
-// getWeather has one exception. If there is no city, it returns an *Error, which answers the
-// request itself: scripts outside of this project look for this one. Without omitempty, AddTool
-// would make a result with isError, as the other tools of the demo have it.
+// getWeather has one exception. If there is no city, it returns an *Error, which answers the request
+// itself: programs of others expect that. Without omitempty, AddTool would make a result with isError,
+// as the other tools of the demo have it.
 func (d *demo) getWeather(_ context.Context, x *Exchange, args struct {
 	City *string `json:"city,omitempty"` // nil: missing
 	Unit string  `json:"unit,omitempty"`

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: 0BSD
-// session.go of mcpwire 0.3.0, which is the wire of the Model Context Protocol to copy.
+// session.go of mcpwire 0.3.0, an implementation of the Model Context Protocol that you copy.
 
 package main
 
@@ -20,8 +20,8 @@ package main
 //	    "io.modelcontextprotocol/clientCapabilities":{}}}}
 //	< {"id":1,"result":{"resultType":"complete","content":[…],…}}
 //
-// A newcomer reads up to "Announcements", then "The client", and looks up the rest. In all of it, s
-// is a Server, c a Client, n a connection of a Client, x an Exchange, and p a Peer.
+// What to read first: see "The five files" in testdata/README.md of mcpwire. In this file, s is a Server,
+// c a Client, n a connection of a Client, x an Exchange, and p a Peer.
 //
 // Server.mu guards who has subscribed, and what was agreed on with a client. It is not held while a
 // handler runs or a message is written.
@@ -112,8 +112,8 @@ const (
 // is reports whether there is an error, and it has this code.
 func (e *Error) is(code int) bool { return e != nil && e.Code == code }
 
-// isModern reports whether there is an error, and only servers of the modern era send it.
-func (e *Error) isModern() bool {
+// isOfModernServers reports whether there is an error, and only servers of the modern era send it.
+func (e *Error) isOfModernServers() bool {
 	return e != nil && e.Code <= CodeHeaderMismatch && e.Code >= CodeUnsupportedVersion
 }
 
@@ -297,7 +297,9 @@ func bound[P any](serve func(s *Server, ctx context.Context, x *Exchange, params
 	}
 }
 
-// methods are all methods that a Server serves itself.
+// methods are all methods that a Server serves itself. (*Server).ping is the method ping as a function
+// whose first parameter is the Server. bound((*Server).listTools) is a function that reads the params
+// into a struct, and then calls listTools.
 var methods = map[string]method{
 	"initialize":            {era: isLegacy, serve: bound((*Server).initialize)},
 	"ping":                  {era: isLegacy, serve: (*Server).ping},
@@ -401,7 +403,7 @@ func (s *Server) useMeta(x *Exchange, meta Meta, legacyOnly bool) error {
 }
 
 // useAgreement makes x a request of the legacy era: what is known about the client was said in
-// initialize, but for the progress token of the request. Until the client has set a level, it gets
+// initialize, except the progress token of the request. Until the client has set a level, it gets
 // log messages from "info" on.
 func (s *Server) useAgreement(x *Exchange, agreed agreement, progressToken json.RawMessage) {
 	x.canAsk = agreed.isReady
@@ -573,7 +575,7 @@ type ToolResult struct {
 	Meta              any             `json:"_meta,omitempty"`             // keys of your own, such as example.com/key
 }
 
-// size returns how many bytes the parts have that may be large: see takeTurn.
+// size returns how many bytes the parts have that may be large: see encodeResult.
 func (r ToolResult) size() (n int) {
 	for _, part := range r.Content {
 		n += len(part.Text) + len(part.Data)
@@ -1223,8 +1225,9 @@ func (c *Client) useConnection(ctx context.Context) (*connection, error) {
 	return n, nil
 }
 
-// giveUp lets no further call use a connection, and closes it. If its session is lost, it ends by
-// itself: other calls may be under way, and each must learn that the server has not read it.
+// giveUp lets no further call use a connection. It closes the connection, too, but not if the session
+// is lost: that connection ends by itself, because other calls may still use it, and each of these
+// calls must learn that the server has not read its request.
 func (n *connection) giveUp(why error) {
 	n.isGivenUp.Store(true)
 	if !errors.Is(why, ErrSessionEnded) {
@@ -1255,7 +1258,7 @@ func (c *Client) connect(ctx context.Context) (*connection, error) {
 // of the modern era is no such server.
 func mayBeOlder(err error) bool {
 	fault, status := reasons(err)
-	return !fault.isModern() && (status == 400 || status == 404 || status == 405)
+	return !fault.isOfModernServers() && (status == 400 || status == 404 || status == 405)
 }
 
 // reasons returns what an error says: the Error with which the server has answered, or nil, and the
@@ -1609,8 +1612,8 @@ func List[T any](ctx context.Context, c *Client, method, name string) (items []T
 
 // Listen subscribes to changes, and returns when the subscription ends: nil if the server has
 // ended it. Handlers get the changes. A server that has no standalone stream over HTTP cannot
-// announce anything in the legacy era, which Listen does not notice; there, the first of two Listens
-// for one resource that ends, ends both.
+// announce anything in the legacy era, which Listen does not notice. In that era, if two Listens name
+// one resource, the end of either ends both subscriptions.
 func (c *Client) Listen(ctx context.Context, filter ListenFilter) error {
 	n, err := c.useConnection(ctx)
 	if err != nil {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: 0BSD
-// sse.go of mcpwire 0.3.0, which is the wire of the Model Context Protocol to copy.
+// sse.go of mcpwire 0.3.0, an implementation of the Model Context Protocol that you copy.
 
 package main
 
@@ -19,8 +19,8 @@ package main
 //	< id: 1/2
 //	< data: {"jsonrpc":"2.0","id":2,"result":{…}}
 //
-// http.go is the caller of most of this; it may be read first. A newcomer reads the first two
-// sections, and skips the sweep of the sessions.
+// http.go is the caller of most of this. What to read first: see "The five files" in
+// testdata/README.md of mcpwire.
 
 import (
 	"bufio"
@@ -50,7 +50,7 @@ type Event struct {
 	Type  string // "": message
 	ID    string
 	Data  []byte
-	Retry time.Duration // how long the client shall wait before it comes back; 0: it decides
+	Retry time.Duration // how long the client shall wait before it comes back; 0: the client decides
 
 	hasID bool // when it was read: an empty id is one, too
 }
@@ -156,24 +156,28 @@ func splitLines() bufio.SplitFunc {
 //	          ◄───── └────────┘ ◄── a timer: breakSilence
 //	        giveBack
 //
-// It keeps what was sent, for a client that comes back.
+// It keeps what was sent, for a client that comes back. A stream is in one of five states:
 //
-//	state    who reads                                      what comes next
-//	waiting  a POST, to which nothing was written yet       open    the first message, or a second of silence
-//	                                                        ended   the answer, as JSON
-//	                                                        lost    the client has gone
-//	open     a POST or a GET, as an event stream            away    the client has gone, or a newer one has come
-//	                                                        lost    the same, and the events have no ids
-//	                                                        ended   the answer
-//	away     nobody; what is sent is kept                   open    a GET with Last-Event-ID
-//	                                                        ended   the answer, which is kept
-//	lost     nobody, and nobody can come back               open    the first GET for what belongs to no request
-//	                                                        ended   the answer, which nobody gets
-//	ended    nobody                                         a GET with Last-Event-ID gets what is kept
+//	waiting  a POST waits for its response, of which nothing was written yet
+//	open     the response to a POST or a GET is an event stream
+//	away     there is no response; what is sent is kept
+//	lost     there is no response; what is sent is dropped
+//	ended    nothing more will be sent; a GET with Last-Event-ID gets what is kept
 //
-// The mutex is held during a write: 30 seconds and more if the client does not read. Whoever ends a
-// loan sets a deadline on the writer first, so that such a write fails: wait does. The mutex of a
-// stream and that of the Sessions are never held at the same time.
+//	from     when                                                           to
+//	waiting  the first message is sent, or a second has passed              open
+//	         the answer is sent, as JSON                                    ended
+//	         the client has gone                                            lost
+//	open     the client has gone, or a newer response takes over            away; without event ids: lost
+//	         the answer is sent                                             ended
+//	away     a GET with Last-Event-ID comes                                 open
+//	         the answer is kept                                             ended
+//	lost     the first GET comes for the standalone stream                  open
+//	         the answer is dropped                                          ended
+//
+// The mutex is held during a write: 30 seconds and more if the client does not read. Whoever takes
+// the response back sets a deadline on the writer first, so that such a write fails: wait does. The
+// mutex of a stream and that of the Sessions are never held at the same time.
 
 type streamState int
 
@@ -188,7 +192,7 @@ const (
 const (
 	patience   = time.Second      // how long a POST waits for its answer, before it becomes a stream
 	stall      = 30 * time.Second // how long one write may take,
-	slowest    = 64 << 10         // and one second more for each of these bytes
+	slowest    = 64 << 10         // and one second more for each 64 KiB
 	keepEnded  = 5 * time.Minute  // how long a stream is kept after its end
 	maxAllKept = 40 << 20         // bytes that all streams keep, before those that have ended go
 	leastKept  = 8 << 10          // bytes that each stream keeps, whatever the others keep
@@ -212,7 +216,7 @@ type stream struct {
 
 	// Guarded by Sessions.mu:
 	endedAt    time.Time // zero: the call runs
-	stopReader func()    // tells the ServeHTTP that has lent its response to take it back
+	endLending func()    // tells the ServeHTTP that has lent its response to take it back
 
 	mu      sync.Mutex // held during a write; guards the fields below
 	state   streamState
@@ -750,10 +754,10 @@ func (t *Sessions) findStream(s *session, eventID string) (st *stream, n int) {
 func (t *Sessions) takeOver(ctx context.Context, st *stream) context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if st.stopReader != nil {
-		st.stopReader()
+	if st.endLending != nil {
+		st.endLending()
 	}
-	ctx, st.stopReader = context.WithCancel(ctx)
+	ctx, st.endLending = context.WithCancel(ctx)
 	return ctx
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: 0BSD
-// stdio.go of mcpwire 0.3.0, which is the wire of the Model Context Protocol to copy.
+// stdio.go of mcpwire 0.3.0, an implementation of the Model Context Protocol that you copy.
 
 package main
 
@@ -64,7 +64,7 @@ func NewLineConn(r io.Reader, w io.Writer, maxLine int, closeStream func() error
 // StdioConn returns the Conn of a server on standard input and output. A write to a client that
 // has gone is an error, and not the end of the process.
 func StdioConn(maxLine int) Conn {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // not Ignore, which child processes would inherit
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // signal.Ignore would be inherited by child processes
 	return NewLineConn(os.Stdin, os.Stdout, maxLine, nil)
 }
 

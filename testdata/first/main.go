@@ -94,7 +94,7 @@ type object = map[string]any
 // handle carries out one request.
 func handle(method string, params json.RawMessage) (object, *rpcError) {
 	switch method {
-	case "initialize": // the client names a revision, and we answer with ours; a client that does not speak ours hangs up
+	case "initialize": // the client names a revision, and we answer with ours; a client that does not speak it closes the connection
 		return object{
 			"protocolVersion": revision,
 			"capabilities":    object{"tools": object{}}, // we offer tools, but no resources and no prompts
@@ -156,7 +156,7 @@ func serveLines(in io.Reader, out io.Writer) error {
 	encoder := json.NewEncoder(out) // writes each value as one line
 	for lines.Scan() {
 		if a := answer(lines.Bytes()); a != nil {
-			if err := encoder.Encode(a); err != nil {
+			if err := encoder.Encode(a); err != nil { // the client has gone, or a result holds what JSON has not, such as infinity
 				return err
 			}
 		}
@@ -196,5 +196,5 @@ func servePost(w http.ResponseWriter, r *http.Request) {
 	if a.ID == nil {
 		w.WriteHeader(http.StatusBadRequest) // the body is not a request
 	}
-	json.NewEncoder(w).Encode(a)
+	json.NewEncoder(w).Encode(a) // a result that cannot be encoded leaves the body empty
 }

@@ -203,7 +203,7 @@ type session struct {
 	lastQuestion int                           // the id of the newest one
 }
 
-// elicitation says how a client asks its user: by a form, or a page. {} is an older way to say form.
+// elicitation says how a client asks its user: by a form, or a page. 2025-06-18 had only forms, and wrote "elicitation":{}.
 type elicitation struct{ Form, URL *struct{} }
 
 func (e *elicitation) canShowForm() bool { return e != nil && (e.Form != nil || e.URL == nil) }
@@ -302,7 +302,7 @@ type call struct {
 	session *session
 	request message
 	stream  *stream // what the server sends about the call
-	reader  int     // the POST's response is this reader of the stream (see takeOver)
+	reader  int     // the number of the POST's response among the readers of the stream (see takeOver)
 }
 
 // serve begins a call on a goroutine of its own. Then it writes what the call sends.
@@ -481,11 +481,11 @@ func (st *stream) next(ctx context.Context, reader, n int) (m message, ok bool) 
 	}
 }
 
-// take is next without waiting. There are three cases:
+// take is next without waiting. Its third result tells whether to wait:
 //
-//	the message is there         take returns it, and true
-//	there will be no message     take returns false
-//	the message may come later   take returns a channel, which is closed at the next change
+//	the message is there         m, true, nil
+//	there will be no message     no message, false, nil
+//	the message may come later   no message, false, and a channel, which is closed at the next change
 func (st *stream) take(reader, n int) (m message, ok bool, changed <-chan struct{}) {
 	st.session.mu.Lock()
 	defer st.session.mu.Unlock()
