@@ -421,7 +421,7 @@ type Conn interface {
 type Exchange struct {
 	Request   *Message            // or a notification
 	Peer      *Peer               // our end of the conversation
-	Principal string              // who sends: what Guard.Authenticate has returned
+	Principal string              // who sends: what Guard.Authenticate has returned, or your own Handler has set
 	Header    map[string][]string // of the HTTP request; nil on other transports
 	Ending    <-chan struct{}     // closed when no more is coming: the other end has hung up, or the server closes
 	Value     any                 // for the protocol above: a Server keeps here what it knows about the request
