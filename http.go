@@ -518,8 +518,9 @@ func (d *HTTPDialer) Dial(context.Context) (Conn, error) {
 
 // Write posts a payload. If it is a request, Write reads the response, too.
 func (c *httpConn) Write(ctx context.Context, p Payload) error {
-	ctx, cancel := c.join(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })()
 	m := p.Messages[0]
 	c.prepare(m)
 	header, rev := c.header()
@@ -538,7 +539,8 @@ func (c *httpConn) Write(ctx context.Context, p Payload) error {
 	}
 	header.Set("Accept", "application/json, text/event-stream")
 	header.Set("Content-Type", "application/json")
-	if m.Kind() != KindRequest || m.Method != "tools/call" && methods[m.Method].serve != nil {
+	isHarmless := m.Kind() == KindResponse || methods[m.Method].serve != nil && m.Method != "tools/call"
+	if isHarmless || m.Method == "notifications/initialized" || m.Method == "notifications/cancelled" {
 		// With this key, net/http sends the request once more if a connection that was used before breaks.
 		// Because the value is nil, the header is not sent.
 		header["Idempotency-Key"] = nil
@@ -710,7 +712,7 @@ func (c *httpConn) readStream(ctx context.Context, response *http.Response, m *M
 		if err != nil {
 			return errors.Is(err, bufio.ErrTooLong), err // it would come again
 		}
-		if e.hasID {
+		if e.hasID && isPlain(e.ID) { // any other could not be sent back
 			at.lastID = e.ID
 		}
 		at.retry = cmp.Or(e.Retry, at.retry)
@@ -919,16 +921,6 @@ func (c *httpConn) hand(ctx context.Context, p Payload) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	}
-}
-
-// join returns a context that ends with ctx, and with the Conn.
-func (c *httpConn) join(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	joined, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })
-	return joined, func(why error) {
-		stop()
-		cancel(why)
 	}
 }
 

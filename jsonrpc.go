@@ -86,9 +86,6 @@ type Message struct {
 
 	// Invalid means that the text was no message. ID and Error are what the response to it says.
 	Invalid bool
-
-	// Value is for the protocol above: Meta keeps here what it has read in _meta.
-	Value any
 }
 
 // Kind says what a Message is.
@@ -257,17 +254,19 @@ func decodeMessage(text []byte) *Message {
 	id, method, params, result, fault := parts["id"], parts["method"], parts["params"], parts["result"], parts["error"]
 	requestID, hasID := parseID(id)
 	m := &Message{ID: requestID}
-	m.Method, _ = stringOf(method)
-	version, _ := stringOf(parts["jsonrpc"])
+	if isString(method) {
+		m.Method = unquote(method)
+	}
+	isVersion2 := isString(parts["jsonrpc"]) && unquote(parts["jsonrpc"]) == "2.0"
 	if isAbsent(method) && (result != nil || !isAbsent(fault)) {
-		m.setOutcome(result, fault, version == "2.0" && repeated == "")
+		m.setOutcome(result, fault, isVersion2 && repeated == "")
 		return m
 	}
 	reason := ""
 	switch {
 	case repeated != "":
 		reason = "two members '" + repeated + "'"
-	case version != "2.0":
+	case !isVersion2:
 		reason = `'jsonrpc' must be "2.0"`
 	case m.Method == "":
 		reason = "'method' must be a text"
@@ -378,6 +377,11 @@ func encodeResult(result any) (json.RawMessage, error) {
 		return bytes.TrimSpace(text), nil
 	}
 	if large, ok := result.(interface{ size() int }); ok && large.size() > smallSize {
+		size := int64(large.size())
+		defer unencoded.Add(-size)
+		if unencoded.Add(size) > maxHeld {
+			return nil, errTooMuch
+		}
 		encoding <- struct{}{} // waits for its turn
 		defer func() { <-encoding }()
 	}
@@ -387,6 +391,9 @@ func encodeResult(result any) (json.RawMessage, error) {
 // encoding has room for as many large results as there are processors: encoding takes several times
 // their size, and more at a time would not be quicker.
 var encoding = make(chan struct{}, runtime.GOMAXPROCS(0))
+
+// unencoded is how many bytes the large results have that are being encoded, or wait for it.
+var unencoded atomic.Int64
 
 // ---- Handlers and Conns: what a program implements ----
 
@@ -1130,13 +1137,7 @@ func member(object json.RawMessage, name string) json.RawMessage {
 	return nil
 }
 
-// stringOf returns the text of a value that is a string.
-func stringOf(value json.RawMessage) (text string, ok bool) {
-	if len(value) == 0 || value[0] != '"' {
-		return "", false
-	}
-	return unquote(value), true
-}
+func isString(value json.RawMessage) bool { return len(value) > 0 && value[0] == '"' }
 
 // isAbsent reports whether a member is not there, or null, which counts as not there.
 func isAbsent(value json.RawMessage) bool { return value == nil || string(value) == "null" }

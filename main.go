@@ -1100,7 +1100,7 @@ func (x *trail) hide(line, side string) string {
 
 // hideQueries returns a text in which URLs have no queries.
 func hideQueries(text string) string {
-	return regexp.MustCompile(`(https?://[^\s"?]*\?)[^\s"]*`).ReplaceAllString(text, "$1…")
+	return regexp.MustCompile(`(?i)(https?://[^\s"?]*\?)[^\s"]*`).ReplaceAllString(text, "$1…")
 }
 
 // ---- A Conn ----

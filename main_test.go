@@ -1777,6 +1777,16 @@ func TestOldestStreamsGo(t *testing.T) {
 	if len(first.kept) > 0 || len(second.kept) == 0 {
 		t.Error("the oldest stream is kept, or the newest is not")
 	}
+	h.Sessions.kept.Store(0)
+	for range maxEnded + 10 {
+		st := &stream{}
+		h.Sessions.addStream(s, st)
+		st.add(payload(&Message{Method: "m"}))
+		h.Sessions.endCall(s, st)
+	}
+	if n := len(h.Sessions.ended); n > maxEnded+1 {
+		t.Error(n, "streams are kept")
+	}
 }
 
 // Two requests that change what was agreed on with a client do not undo each other's change.
@@ -1837,6 +1847,31 @@ func TestBodyTooLarge(t *testing.T) {
 	}
 }
 
+// A large result counts from the moment when it exists: many of them wait to be encoded. So does the answer to a question,
+// as long as its call runs.
+func TestUnencodedResults(t *testing.T) {
+	unencoded.Store(maxHeld)
+	defer unencoded.Store(0)
+	for size, status := range map[int]int{1000: http.StatusOK, 100_000: http.StatusServiceUnavailable} {
+		w := postCall(&StreamableHandler{Handler: newDemo()}, "echo", fmt.Sprintf(`{"text":"x","repeat":%d}`, size))
+		if w.Code != status || unencoded.Load() != maxHeld {
+			t.Error(size, w.Code, unencoded.Load())
+		}
+	}
+	s := &Server{}
+	var p *Peer
+	AddTool(s, Tool{Name: "ask"}, func(_ context.Context, x *Exchange, _ struct{}) (any, error) {
+		if p = x.Peer; x.Inputs() == nil {
+			return InputRequired{Requests: map[string]InputRequest{"name": nameQuestion}}, nil
+		}
+		return fmt.Sprint(p.held.Load()), nil
+	})
+	result, err := connected(t, piped(t, s, nil), "2025-11-25").CallTool(t.Context(), "ask", nil)
+	if err != nil || result.Text() == "0" {
+		t.Error(result, err)
+	}
+}
+
 // Bytes in use are counted when they have come, and until their answer is written. Where there are too many, small
 // messages are served, and large ones refused.
 func TestBytesInUse(t *testing.T) {
@@ -1889,7 +1924,7 @@ func TestAuthentication(t *testing.T) {
 }
 
 // A header of ours travels with each request. net/http may repeat a request that was lost, but never one that calls a
-// tool: an Idempotency-Key without a value, which it does not send, tells it so.
+// tool, or that tells something of its own: an Idempotency-Key without a value, which it does not send, tells it so.
 func TestRequestHeader(t *testing.T) {
 	h, isRepeatable := serving(t, newDemo(), 0), map[string]bool{}
 	web := inMemory(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -1905,15 +1940,17 @@ func TestRequestHeader(t *testing.T) {
 	dialer.Header = http.Header{"Authorization": {"Bearer secret"}}
 	c := connected(t, dialer, "2026-07-28")
 	_, err := c.CallTool(t.Context(), "echo", map[string]string{"text": "x"})
-	if err = errors.Join(err, c.Call(t.Context(), "tools/list", nil, nil)); err != nil {
+	err = errors.Join(err, c.Call(t.Context(), "tools/list", nil, nil), c.Notify(t.Context(), "notifications/mine", nil))
+	if err != nil {
 		t.Error(err)
 	}
-	if isRepeatable["tools/call"] || !isRepeatable["tools/list"] {
+	if isRepeatable["tools/call"] || isRepeatable["notifications/mine"] || !isRepeatable["tools/list"] {
 		t.Error(isRepeatable)
 	}
 }
 
-// A client answers no more than a thousand questions of one call: a server could fill its memory.
+// A client answers no more than a thousand questions of one call, and a server takes no more answers: either could fill the
+// memory of the other one.
 func TestTooManyQuestions(t *testing.T) {
 	s, many := &Server{}, map[string]InputRequest{}
 	for i := range maxQuestions + 1 {
@@ -1922,8 +1959,13 @@ func TestTooManyQuestions(t *testing.T) {
 	AddTool(s, Tool{Name: "ask"}, func(context.Context, *Exchange, struct{}) (any, error) {
 		return InputRequired{Requests: many}, nil
 	})
-	_, err := connected(t, piped(t, s, nil)).CallTool(t.Context(), "ask", nil)
+	c := connected(t, piped(t, s, nil))
+	_, err := c.CallTool(t.Context(), "ask", nil)
 	if err == nil || !strings.Contains(err.Error(), "more than 1000 questions") {
+		t.Error(err)
+	}
+	err = c.Call(t.Context(), "tools/call", map[string]any{"name": "ask", "inputResponses": many}, nil)
+	if err == nil || !strings.Contains(err.Error(), "more than 1000 'inputResponses'") {
 		t.Error(err)
 	}
 }

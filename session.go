@@ -166,9 +166,6 @@ type Meta struct {
 
 // Meta reads the _meta of a message.
 func (m *Message) Meta() (meta Meta, err error) {
-	if read, ok := m.Value.(Meta); ok { // it was read before
-		return read, nil
-	}
 	text := member(m.Params, "_meta")
 	if isAbsent(text) {
 		return Meta{}, nil
@@ -179,7 +176,6 @@ func (m *Message) Meta() (meta Meta, err error) {
 	if _, ok := parseID(meta.ProgressToken); meta.ProgressToken != nil && !ok {
 		return Meta{}, InvalidParams("Invalid _meta: 'progressToken' must be a string or an integer")
 	}
-	m.Value = meta
 	return meta, nil
 }
 
@@ -901,6 +897,8 @@ func (x *Exchange) ask(ctx context.Context, need InputRequired) error {
 			return fmt.Errorf("the client cannot answer %s: %w", question.Method, err)
 		}
 		info.inputs[key] = answer
+		x.Peer.held.Add(int64(len(answer))) // as long as the call runs
+		context.AfterFunc(x.ctx, func() { x.Peer.held.Add(-int64(len(answer))) })
 	}
 	return nil
 }
@@ -914,6 +912,9 @@ func (s *Server) readInput(x *Exchange) error {
 	}
 	if err := x.Bind(&params); err != nil {
 		return err
+	}
+	if len(params.Responses) > maxQuestions { // a map of them is much larger than its text
+		return InvalidParams("Invalid params: more than %d 'inputResponses'", maxQuestions)
 	}
 	state, err := s.unseal(x, params.State)
 	x.info().inputs, x.info().state = params.Responses, state
@@ -2090,7 +2091,7 @@ func (r *markReader) read(schema json.RawMessage, path []string) error {
 		r.names[strings.ToLower(name)] = true
 		r.found = append(r.found, HeaderParam{name, path})
 	}
-	if len(path) == maxMarkDepth {
+	if len(path) == maxMarkDepth || len(r.found) == maxMarks {
 		return nil
 	}
 	for name, property := range Each(member(schema, "properties")) {
@@ -2103,7 +2104,7 @@ func (r *markReader) read(schema json.RawMessage, path []string) error {
 
 // maxMarkDepth is how many names the path of a marked argument may have. Each level of a schema is
 // read once more than the one above it, so a schema without end must not be followed.
-const maxMarkDepth = 32
+const maxMarkDepth, maxMarks = 32, 100
 
 // tokenChars are the characters of a name in a header (RFC 9110, 5.6.2).
 const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

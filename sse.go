@@ -194,8 +194,9 @@ const (
 	stall      = 30 * time.Second // how long one write may take,
 	slowest    = 64 << 10         // and one second more for each 64 KiB
 	keepEnded  = 5 * time.Minute  // how long a stream is kept after its end
+	maxEnded   = 10_000           // streams that have ended, and are kept
 	maxAllKept = 40 << 20         // bytes that all streams keep, before those that have ended go
-	leastKept  = 8 << 10          // bytes that each stream keeps, whatever the others keep
+	leastKept  = 8 << 10          // bytes that the stream of a call keeps, whatever the others keep
 )
 
 var errNoStream = errors.New("the client cannot be reached on this request")
@@ -417,7 +418,7 @@ func (st *stream) keep(e keptEvent) {
 	st.kept = append(st.kept, e)
 	st.size += len(e.text)
 	all := st.table.kept.Add(int64(len(e.text)))
-	for len(st.kept) > 0 && (st.size > st.table.Keep || all > maxAllKept && st.size > leastKept) {
+	for len(st.kept) > 0 && (st.size > st.table.Keep || all > maxAllKept && (st.size > leastKept || st.id == "0")) {
 		oldest := len(st.kept[0].text)
 		if !st.kept[0].isProgress {
 			st.dropped = int(st.last.Load()) - len(st.kept) + 1
@@ -772,7 +773,7 @@ func (t *Sessions) endCall(s *session, st *stream) {
 	case t.byID[s.id] != s:
 		old = append(old, st)
 	case isKept:
-		st.endedAt = time.Now()
+		st.endedAt, st.endLending = time.Now(), nil
 		t.ended = append(t.ended, st)
 	default:
 		delete(s.streams, st.id)
@@ -786,7 +787,8 @@ func (t *Sessions) endCall(s *session, st *stream) {
 // takeExpired returns the streams to be forgotten, at most n: those that ended long ago, and more of
 // them when all streams keep too much. It is called when a call ends. The caller holds t.mu.
 func (t *Sessions) takeExpired(n int) (old []*stream) {
-	for len(t.ended) > 0 && len(old) < n && (time.Since(t.ended[0].endedAt) > keepEnded || t.kept.Load() > maxAllKept) {
+	isFull := t.kept.Load() > maxAllKept || len(t.ended) > maxEnded
+	for len(t.ended) > 0 && len(old) < n && (isFull || time.Since(t.ended[0].endedAt) > keepEnded) {
 		st := t.ended[0]
 		if s := t.byID[st.session]; s != nil {
 			delete(s.streams, st.id)

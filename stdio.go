@@ -212,6 +212,7 @@ func (d CommandDialer) Dial(context.Context) (Conn, error) {
 	c.Conn = NewLineConn(out, in, cmp.Or(d.MaxMessage, clientMaxMessage), c.shutDown)
 	go func() { // ends with the process
 		c.err = command.Wait()
+		signalGroup(command.Process, os.Kill) // what it has left behind; later, the number may be that of others
 		close(c.ended)
 	}()
 	return c, nil
@@ -246,7 +247,6 @@ func (c *child) shutDown() error {
 			}
 		}
 		<-c.ended
-		signalGroup(c.command.Process, os.Kill) // processes that it has left behind
 		c.out.Close()
 	})
 	return nil
@@ -265,8 +265,8 @@ func ownGroup(attributes *syscall.SysProcAttr) *syscall.SysProcAttr {
 // signalGroup sends a signal to the group of a process, if it is still there. Windows has no
 // groups: there the process itself gets it, and only Kill has an effect.
 func signalGroup(process *os.Process, s os.Signal) {
-	if group, err := os.FindProcess(-process.Pid); err == nil { // on Unix, a negative number stands for a group
-		process = group
+	if group, err := os.FindProcess(-process.Pid); err == nil && group.Signal(s) == nil { // by its group
+		return
 	}
-	_ = process.Signal(s)
+	_ = process.Signal(s) // perhaps it has left its group
 }
