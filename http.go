@@ -55,6 +55,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 )
 
 // ---- The server ----
@@ -712,7 +713,7 @@ func (c *httpConn) readStream(ctx context.Context, response *http.Response, m *M
 		if err != nil {
 			return errors.Is(err, bufio.ErrTooLong), err // it would come again
 		}
-		if e.hasID && isPlain(e.ID) { // any other could not be sent back
+		if e.hasID && !strings.ContainsFunc(e.ID, unicode.IsControl) { // such an id could not be sent back
 			at.lastID = e.ID
 		}
 		at.retry = cmp.Or(e.Retry, at.retry)
