@@ -168,8 +168,9 @@ func (c *lineConn) Close() error { return c.close() }
 
 // ---- A child process ----
 
-// CommandDialer starts a server as a child process, in a process group of its own. Its standard
-// error goes to the Stderr of Command, or nowhere.
+// CommandDialer starts a server as a child process, in a process group of its own. When the child
+// ends, what it leaves behind in its group is killed. Its standard error goes to the Stderr of
+// Command, or nowhere.
 type CommandDialer struct {
 	Command    func() *exec.Cmd // a new one for each Dial
 	Grace      time.Duration    // how long the child may take to end, before each signal; 0: 2 s
