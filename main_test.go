@@ -2190,28 +2190,23 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// A message whose context ends while the pipe is full costs nobody else the connection.
+// A message whose context ends while the other end reads nothing costs nobody else the connection.
 func TestInterruptedWrite(t *testing.T) {
-	in, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	conn := NewLineConn(strings.NewReader(""), out, 0, out.Close)
-	defer conn.Close()
-	_ = out.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
-	_, _ = out.Write(make([]byte, 1<<20)) // until it is full
-	_ = out.SetWriteDeadline(time.Time{})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	ping := payload(&Message{ID: NumberID(1), Method: "ping"})
-	if err := conn.Write(ctx, ping); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
-	go io.Copy(io.Discard, in) // ends with the pipe
-	if err := conn.Write(t.Context(), ping); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe() // it holds nothing: each write waits for a read
+		conn := NewLineConn(ours, ours, 0, ours.Close)
+		defer conn.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		ping := payload(&Message{ID: NumberID(1), Method: "ping"})
+		if err := conn.Write(ctx, ping); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		go io.Copy(io.Discard, theirs) // ends with the pipe
+		if err := conn.Write(t.Context(), ping); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A child that does not end by itself is killed. The attributes that its owner has set stay as they are.
@@ -2278,9 +2273,6 @@ func TestProgram(t *testing.T) {
 		{"call -tool get-weather -arg city=Oslo -arg unit=kelvin SELF", "", 3, `"isError":true`},
 		{`call -tool ask -answer {"name":"Ada"} SELF`, "", 0, `Hello, Ada`},
 		{"call -tool ask SELF", "", 3, `(?s)declined, because -answer is not given: What is your name\?.*the user chose decline`},
-		{"call -timeout 200ms -tool count -arg n=1 -arg delayMs=60000 SELF", "", 1, `mcpwire: tools/call: no answer within 200ms`},
-		{"call -timeout 500ms -tool count -arg n=6 -arg delayMs=100 -protocol 2025-11-25 SELF", "", 0, `counted to 6`},
-		{"call -timeout 200ms -tool count -arg n=90 -arg delayMs=50 SELF", "", 1, `not finished within 2s`},
 		{"call -i SELF", typed, 1, `(?s)"hi".*nope: .*no JSON object: .*"prompts"`},
 		{"bridge SELF", ping, 0, `{"jsonrpc":"2.0","id":"p","error":{"code":-32601,`},
 		{"bridge http://127.0.0.1:1/mcp?key=s3cret", ping, 0, `"id":"p","error":{"code":-32603,"message":"mcpwire bridge: .*refused"}`},
@@ -2360,6 +2352,28 @@ func TestAnswersOfCall(t *testing.T) {
 		if fault, _ := reasons(err); fault == nil || fault.Code != CodeInvalidParams {
 			t.Error(params, result, err)
 		}
+	}
+}
+
+// Its time-out: progress starts it again, but a call takes at most ten times as long.
+func TestTimeoutOfCall(t *testing.T) {
+	for _, test := range []struct {
+		n, delayMs int
+		want       string
+	}{{1, 1100, "no answer within 1s"}, {6, 900, "<nil>"}, {90, 900, "not finished within 10s"}} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &caller{options: &options{timeout: time.Second}}
+			if err := c.Connect(t.Context(), piped(t, newDemo(), nil)); err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			ctx, cancel := c.limit(t.Context())
+			defer cancel()
+			err := c.CallWithProgress(ctx, "tools/call", count(test.n, test.delayMs), nil, c.extend)
+			if fmt.Sprint(err) != test.want {
+				t.Error(test, err)
+			}
+		})
 	}
 }
 
