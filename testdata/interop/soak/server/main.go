@@ -48,7 +48,7 @@ func serveHTTP(ctx context.Context, addr string, handler *wire.Server) error {
 	if err != nil {
 		return err
 	}
-	streamable := &wire.StreamableHandler{Handler: handler, Sessions: &wire.Sessions{Keep: 1 << 20, IdleTimeout: 3 * time.Second, Max: 500}}
+	streamable := &wire.StreamableHandler{Handler: handler, Sessions: &wire.Sessions{Keep: 1 << 20, IdleTimeout: 10 * time.Second, Max: 500}}
 	sse := &wire.SSEHandler{Handler: handler}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", streamable)
