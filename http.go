@@ -24,8 +24,8 @@ package main
 //
 //	The connection breaks  2026-07-28      2025-11-25, in a session
 //	    the handler        is cancelled    goes on: the session owns it
-//	    what it sends      goes nowhere    is kept: Keep bytes a stream, 40 MiB in all, until
-//	                                       5 minutes after the answer
+//	    what it sends      goes nowhere    is kept: at most Sessions.Keep bytes for each stream, 40 MiB
+//	                                       in all, until 5 minutes after the answer
 //	    the client         gets an error   GET + Last-Event-ID: the rest, then what comes
 //	    no event id yet    gets an error   gets an error; the call runs to its end, but nobody can get the answer
 //
@@ -521,7 +521,7 @@ func (d *HTTPDialer) Dial(context.Context) (Conn, error) {
 func (c *httpConn) Write(ctx context.Context, p Payload) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })()
+	defer context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })() // it returns a function that stops it
 	m := p.Messages[0]
 	c.prepare(m)
 	header, rev := c.header()

@@ -23,9 +23,10 @@ package main
 //	                              another one reads on
 //	HTTP, modern    one POST      net/http's goroutine      the request's  the response        InputRequired
 //	HTTP, stateless one POST      net/http's goroutine      the request's  the response        no
-//	HTTP, session   the session   its own; net/http waits   the session's  the call's stream   yes
+//	HTTP, session   the session   a request: its own        the session's  the call's stream   yes
 //	HTTP+SSE        its GET       its own; POST gets 202    the session's  the GET             yes
-//	client          the Conn      the reader                the Peer's     the Conn            yes
+//	client          the Conn      the reader, as on stdio   the Peer's     the Conn            legacy: yes
+//	 input_required               the goroutine of Call     the call's     the next request    no
 //
 // The last column says whether a handler may send a request meanwhile: at a server it asks the
 // client, and at a client the server.
@@ -99,7 +100,7 @@ const (
 	KindResponse
 )
 
-// Kind returns what m is. The members that are there decide, not their values.
+// Kind returns what m is. The fields that are set decide.
 func (m *Message) Kind() Kind {
 	switch {
 	case m.Invalid:
@@ -214,7 +215,7 @@ type Payload struct {
 	Messages []*Message
 	Batch    bool // a JSON array; only 2025-03-26 has these
 
-	held int64 // bytes, as counted by add
+	held int64 // twice the bytes of its results, which count as in use until they are written: see add
 }
 
 func payload(m *Message) Payload { return Payload{Messages: []*Message{m}} }
@@ -495,9 +496,9 @@ type Peer struct {
 	// AllowBatches says whether the other end may send batches.
 	AllowBatches atomic.Bool
 
-	ctx         context.Context // ends with the conversation
+	ctx         context.Context // ends with the conversation, and with it the requests that run
 	cancel      context.CancelCauseFunc
-	reading     context.Context // ends when nothing more is read; requests may still run then
+	reading     context.Context // ends when nothing more is read: then our calls fail, but requests may run on
 	stopReading context.CancelCauseFunc
 	working     sync.WaitGroup // the payloads that are being served
 	slots       chan struct{}  // one for each of them, until its responses are written
@@ -822,9 +823,9 @@ func (p *Peer) serveNotification(x *Exchange) {
 	p.handle(x)
 }
 
-// cancelRequest ends a request of the other end. Of our own calls, a server ends only a
-// subscription: nobody else would know that it has ended
-// (2026-07-28 basic/patterns/cancellation). Both ends count their ids from 1.
+// cancelRequest ends a request of the other end. A server may also end a subscription of ours, and no
+// other call (2026-07-28 basic/patterns/cancellation). Both ends count their ids from 1: the id alone
+// does not say whose request is meant, so the method of the call is checked.
 func (p *Peer) cancelRequest(id ID) {
 	p.mu.Lock()
 	cancel, call := p.serving[id], p.calls[id.key()]
@@ -1027,8 +1028,8 @@ func (p *Peer) report(params json.RawMessage) {
 // ---- Objects by exact names ----
 //
 // encoding/json matches names without regard to case, and of two members with one name it takes
-// the last. Where a proxy or a second program reads the same message, that lets a sender show two
-// faces. So members are found by their exact names here. The values are read by encoding/json.
+// the last. Where a proxy or a second program reads the same message, that lets a sender make the two
+// read different messages. So members are found by their exact names here. The values are read by encoding/json.
 
 // Each returns the members of an object, or the elements of an array, with "" as their name. The
 // values are parts of text. For any other value, and after an error in the text, there are none.

@@ -5,9 +5,9 @@
 // As a program it is a small demo server, a client for any server, and a bridge between a client
 // and a server. Three commands to try:
 //
-//	mcpwire -http :8080                                         serve the demo at http://127.0.0.1:8080/mcp
-//	mcpwire call http://127.0.0.1:8080/mcp                      say how a server was reached, and what it offers
-//	mcpwire call -tool get-weather -arg city=Oslo mcpwire       start a server on stdio, and call one of its tools
+//	go run . -http :8080                                         serve the demo at http://127.0.0.1:8080/mcp
+//	go run . call http://127.0.0.1:8080/mcp                      say how a server was reached, and what it offers
+//	go run . call -tool get-weather -arg city=Oslo go run .      start a server on stdio, and call one of its tools
 //
 // The library is jsonrpc.go (messages, and a conversation with one peer), stdio.go (lines over a
 // byte stream), session.go (the lifecycle), sse.go (events over HTTP) and http.go (Streamable
@@ -224,7 +224,7 @@ var weatherTool = Tool{Name: "get-weather", Title: "Weather", Annotations: reads
 			"description":"unit of the temperature"}},"required":["city"]}`)}
 
 // getWeather has one exception. If there is no city, it returns an *Error, which answers the request
-// itself: programs of others expect that. Without omitempty, AddTool would make a result with isError,
+// itself, as some servers of others do. Without omitempty, AddTool would make a result with isError,
 // as the other tools of the demo have it.
 func (d *demo) getWeather(_ context.Context, x *Exchange, args struct {
 	City *string `json:"city,omitempty"` // nil: missing

@@ -767,7 +767,7 @@ func (x *Exchange) hasCapability(name, part string) bool {
 // ---- Questions to the user ----
 //
 // A handler returns an InputRequired in place of a result, and runs again, from its beginning, when
-// there are answers: what it did before it asked, it does twice. It is the same handler in both eras:
+// there are answers: what it does before it asks, it does again each time. It is the same handler in both eras:
 //
 //	legacy: the server asks, and waits     modern: the result asks, and the client calls again
 //	> tools/call, id 1                     > tools/call, id 1

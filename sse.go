@@ -176,7 +176,7 @@ func splitLines() bufio.SplitFunc {
 //	         the answer is dropped                                          ended
 //
 // The mutex is held during a write: 30 seconds and more if the client does not read. Whoever takes
-// the response back sets a deadline on the writer first, so that such a write fails: wait does. The
+// the response back (see wait) sets a deadline on the writer first, so that such a write fails. The
 // mutex of a stream and that of the Sessions are never held at the same time.
 
 type streamState int
@@ -191,8 +191,8 @@ const (
 
 const (
 	patience   = time.Second      // how long a POST waits for its answer, before it becomes a stream
-	stall      = 30 * time.Second // how long one write may take,
-	slowest    = 64 << 10         // and one second more for each 64 KiB
+	stall      = 30 * time.Second // how long one write may take
+	slowest    = 64 << 10         // bytes for each of which a write gets one second more
 	keepEnded  = 5 * time.Minute  // how long a stream is kept after its end
 	maxEnded   = 10_000           // streams that have ended, and are kept
 	maxAllKept = 40 << 20         // bytes that all streams keep, before those that have ended go

@@ -302,7 +302,7 @@ type call struct {
 	session *session
 	request message
 	stream  *stream // what the server sends about the call
-	reader  int     // the number of the POST's response among the readers of the stream (see takeOver)
+	reader  int     // the turn of the POST's response among the readers of the stream (see takeOver)
 }
 
 // serve begins a call on a goroutine of its own. Then it writes what the call sends.
@@ -522,7 +522,7 @@ func (c *call) respond(w http.ResponseWriter, r *http.Request) {
 //
 //	an event           what follows that event, on the stream of the event
 //	none, first GET    what is sent on the standalone stream from now on
-//	none, later GET    what follows the last message that an earlier GET has taken
+//	none, later GET    what no earlier GET has got
 func (s *session) get(w http.ResponseWriter, r *http.Request) {
 	lastID := r.Header.Get("Last-Event-ID")
 	s.mu.Lock()
