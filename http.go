@@ -160,7 +160,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	case isModern || h.Sessions == nil:
 		defer release()
 		h.postAlone(w, r, in, rev, base)
-	case !in.Batch && in.Messages[0].Method == "initialize":
+	case hasRequest(in) && !in.Batch && in.Messages[0].Method == "initialize":
 		defer release()
 		h.initialize(w, in, base)
 	default:
