@@ -2457,7 +2457,7 @@ func FuzzReadEvents(f *testing.F) {
 	})
 }
 
-// Whatever is posted, the answer is one of MCP, and the server lives on.
+// Whatever is posted, without sessions, in a session or without its id, the answer is one of MCP, and the server lives on.
 func FuzzPost(f *testing.F) {
 	for _, version := range []string{"", "2025-11-25", "2026-07-28"} {
 		for _, body := range []string{
@@ -2465,17 +2465,28 @@ func FuzzPost(f *testing.F) {
 			`{"jsonrpc":"2.0","method":"x"}`,
 			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"},` + student + `}}`,
 		} {
-			f.Add(version, "tools/call", "echo", []byte(body))
+			for session := range 3 {
+				f.Add(version, "tools/call", "echo", []byte(body), byte(session))
+			}
 		}
 	}
-	h := &StreamableHandler{Handler: newDemo()}
-	f.Fuzz(func(t *testing.T, version, method, name string, body []byte) {
+	withSessions := &StreamableHandler{Handler: newDemo(), Sessions: &Sessions{}}
+	id := strings.TrimPrefix(open(withSessions), "Mcp-Session-Id: ")
+	f.Fuzz(func(t *testing.T, version, method, name string, body []byte, session byte) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		w, r := httptest.NewRecorder(), httpRequest(ctx, http.MethodPost, string(body))
 		r.Header["Mcp-Protocol-Version"] = []string{version}
 		r.Header["Mcp-Method"], r.Header["Mcp-Name"] = []string{method}, []string{name}
-		h.ServeHTTP(w, r)
+		switch session {
+		case 0:
+			(&StreamableHandler{Handler: withSessions.Handler}).ServeHTTP(w, r)
+		case 1:
+			r.Header["Mcp-Session-Id"] = []string{id}
+			fallthrough
+		default:
+			withSessions.ServeHTTP(w, r)
+		}
 		text := w.Body.Bytes()
 		switch {
 		case w.Code == http.StatusOK && w.Header().Get("Content-Type") == "text/event-stream":
