@@ -2049,6 +2049,27 @@ func TestListenFilter(t *testing.T) {
 	}
 }
 
+// While a client reads nothing, few news wait for it: the newest about each list and resource.
+func TestNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, reads, got := &Server{}, make(chan struct{}), []string{}
+		s.addSubscriber(t, &subscriber{
+			filter: ListenFilter{ToolsListChanged: true, ResourceSubscriptions: []string{"a:b"}},
+			send:   func(m *Message) error { <-reads; got = append(got, string(m.Params)); return nil },
+		})
+		for n := range 100 {
+			s.Publish("notifications/tools/list_changed", map[string]int{"n": n})
+			s.Publish("notifications/resources/updated", map[string]any{"n": n, "uri": "a:b"})
+			synctest.Wait()
+		}
+		close(reads)
+		synctest.Wait()
+		if want := []string{`{"n":0}`, `{"n":99}`, `{"n":99,"uri":"a:b"}`}; !slices.Equal(got, want) {
+			t.Error(got)
+		}
+	})
+}
+
 // What is taken away is no longer offered.
 func TestRemove(t *testing.T) {
 	d := newDemo()

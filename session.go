@@ -928,8 +928,8 @@ func (s *Server) readInput(x *Exchange) error {
 //	Publish ──► the news of each subscriber that wants it ──► sendNews ──► the client
 //
 // Publish never waits. News wait in a list for each subscriber, which one goroutine sends as long as
-// there are any. What is in the list already is not added again, so the list of a slow client stays
-// short.
+// there are any. A newer one takes the place of one about the same list or resource, so the list of a
+// slow client stays short.
 
 // ListenFilter says what a client wants to hear of.
 type ListenFilter struct {
@@ -979,14 +979,14 @@ func (s *Server) Publish(method string, params any) {
 		return // params cannot be encoded
 	}
 	uri := textOf(member(m.Params, "uri"))
-	isSame := func(other *Message) bool { return other.Method == method && bytes.Equal(other.Params, m.Params) }
+	isOlder := func(other *Message) bool { return other.Method == method && textOf(member(other.Params, "uri")) == uri }
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sub := range s.subscribers {
-		if !sub.filter.wants(method, uri) || slices.ContainsFunc(sub.news, isSame) {
+		if !sub.filter.wants(method, uri) {
 			continue
 		}
-		sub.news = append(sub.news, m)
+		sub.news = append(slices.DeleteFunc(sub.news, isOlder), m)
 		if !sub.isSending {
 			sub.isSending = true
 			go s.sendNews(sub) // ends when all news are sent
