@@ -629,20 +629,22 @@ func (p *Peer) read() {
 // processor's time: the reader serves the request itself, and only if that takes longer than a
 // millisecond, a second goroutine reads on in its place. If Stop is too late to prevent that, the
 // goroutine that served the request ends, because the second one reads now. So there is always
-// exactly one reader.
+// exactly one reader. Before the second one may read, all requests are in the table of the Peer: a
+// cancellation that it reads finds them.
 func (p *Peer) serve(in Payload) (readOn bool) {
 	if !p.beginWork() {
 		return false
 	}
 	defer p.working.Done()
+	w := p.register(p.ctx, in, Exchange{Peer: p, Ending: p.reading.Done(), via: p, canAsk: true})
 	if staysInOrder(in) {
-		p.respond(in)
+		p.respond(w)
 		return true
 	}
 	p.slots <- struct{}{} // waits when the other end sends more and more, and reads no responses
 	defer func() { <-p.slots }()
 	next := time.AfterFunc(handOver, p.read)
-	p.respond(in)
+	p.respond(w)
 	return next.Stop()
 }
 
@@ -669,8 +671,8 @@ func staysInOrder(in Payload) bool {
 }
 
 // respond serves a payload, and writes the responses.
-func (p *Peer) respond(in Payload) {
-	out := p.register(p.ctx, in, Exchange{Peer: p, Ending: p.reading.Done(), via: p, canAsk: true}).run()
+func (p *Peer) respond(w work) {
+	out := w.run()
 	defer p.held.Add(-out.held)
 	if len(out.Messages) == 0 {
 		return
@@ -697,7 +699,7 @@ func (p *Peer) send(ctx context.Context, m *Message) error { return p.write(ctx,
 // What becomes of a payload. On stdio the reader does all of it, and over HTTP the goroutine of a
 // POST or of a call:
 //
-//	stdio: read ─► serve ─► respond ┐                              ┌ a request: serveRequest ─► handle
+//	stdio: read ─► serve ───────────┐                              ┌ a request: serveRequest ─► handle
 //	                                ├─► register ─► run ─► process ┼ a notification: serveNotification ─► handle
 //	HTTP: postInSession, postAlone ─┘                              └ a response: deliver
 //

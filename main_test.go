@@ -2165,6 +2165,43 @@ func TestHardInput(t *testing.T) {
 	}
 }
 
+// A cancellation finds a request that was read before it, even if it takes long to register that: here behind so many
+// notifications that the next reader has begun meanwhile.
+func TestCancellationInTime(t *testing.T) {
+	ctx, end := context.WithTimeout(t.Context(), 5*time.Second) // so that the test ends
+	defer end()
+	p := newPeer(ctx, HandlerFunc(func(ctx context.Context, x *Exchange) (any, error) {
+		if x.Request.Method == "wait" {
+			<-ctx.Done()
+			if context.Cause(ctx) != errCancelled {
+				t.Error("the cancellation was lost")
+			}
+		}
+		return nil, nil
+	}), nil)
+	p.AllowBatches.Store(true)
+	batch := Payload{Batch: true, Messages: slices.Repeat([]*Message{{Method: "x"}}, 100_000)}
+	batch.Messages = append(batch.Messages, &Message{ID: NumberID(1), Method: "wait"})
+	cancelled := &Message{Method: "notifications/cancelled", Params: json.RawMessage(`{"requestId":1}`)}
+	p.start(&script{[]Payload{batch, payload(cancelled)}})
+	<-p.reading.Done()
+	p.working.Wait()
+}
+
+// script is a Conn on which the other end says what is in it.
+type script struct{ says []Payload }
+
+func (s *script) Read() (p Payload, err error) {
+	if len(s.says) == 0 {
+		return p, io.EOF
+	}
+	p, s.says = s.says[0], s.says[1:]
+	return p, nil
+}
+
+func (s *script) Write(context.Context, Payload) error { return nil }
+func (s *script) Close() error                         { return nil }
+
 // An other end that sends and does not read is not read either, in the end.
 func TestPeerDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
