@@ -48,7 +48,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -151,7 +150,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 	rev, isModern, err := h.era(in, r.Header)
 	switch {
 	case err != nil:
-		release()
+		defer release() // the answer repeats a part of the body
 		id := ID{}
 		if hasRequest(in) && !in.Batch {
 			id = in.Messages[0].ID
@@ -174,32 +173,33 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //	they differ                    an error
 //	it is unknown                  an error; but initialize negotiates
 //	it is modern                   the modern era: more has to be right
-//	it is legacy, or not named     the legacy era; the modern one, if there is no other
+//	it is legacy                   the legacy era
+//	it is not named                the legacy era: a session, initialize, or a server that also serves
+//	                               clients before 2025-06-18, which do not name it; otherwise an error
+//
+// A batch can name the version only in the header.
 func (h *StreamableHandler) era(in Payload, header http.Header) (rev Revision, isModern bool, err error) {
 	version, versions := header.Get("Mcp-Protocol-Version"), h.versions()
-	isModern = len(offered(versions, isLegacy)) == 0
-	if in.Batch {
-		if rev = revision(version); isModern || rev.Modern {
-			err = invalidRequest("a batch, which this version does not have")
-		}
-		return rev, isModern, err
-	}
 	m, meta := in.Messages[0], Meta{}
-	if m.Kind() == KindRequest || m.Kind() == KindNotification {
+	if !in.Batch && (m.Kind() == KindRequest || m.Kind() == KindNotification) {
 		meta, err = m.Meta()
 	}
 	named := cmp.Or(meta.ProtocolVersion, version)
 	rev = revision(named)
-	isModern = isModern || rev.Modern
-	negotiates := m.Method == "initialize" && meta.ProtocolVersion == ""
+	all, legacy := offered(versions, isAny), offered(versions, isLegacy)
+	isModern = rev.Modern || len(legacy) == 0
+	negotiates := !in.Batch && m.Method == "initialize" && meta.ProtocolVersion == ""
+	servesOld := len(legacy) == len(all) || slices.Contains(all, "2025-03-26")
 	switch {
-	case m.Kind() == KindInvalid, m.Error == errDamaged:
+	case in.Batch && isModern:
+		return rev, isModern, invalidRequest("a batch, which this version does not have")
+	case !in.Batch && (m.Kind() == KindInvalid || m.Error == errDamaged):
 		return rev, isModern, m.Error
 	case meta.ProtocolVersion != "" && version != "" && meta.ProtocolVersion != version:
 		return rev, isModern, mismatch("MCP-Protocol-Version is not the version of the body")
-	case named != "" && !negotiates && !slices.Contains(offered(versions, isAny), named):
+	case named != "" && !negotiates && !slices.Contains(all, named):
 		return rev, isModern, unsupported(named, versions)
-	case !isModern:
+	case !isModern && (named != "" || negotiates || h.Sessions != nil || servesOld):
 		return rev, isModern, nil // a Server tells what is wrong with a legacy _meta
 	case m.Kind() == KindResponse:
 		return rev, isModern, invalidRequest("a response: this server asks nothing")
@@ -332,19 +332,9 @@ func (h *StreamableHandler) postInSession(w http.ResponseWriter, r *http.Request
 	go func() { // ends with the handlers; the session cancels them
 		defer done()
 		defer h.Sessions.endCall(s, st)
-		growStack()
 		work.answer(st, false)
 	}()
 	st.wait(lending, w, back)
-}
-
-// growStack makes room on the stack of a new goroutine at once, while there is little to move. A tool
-// needs it anyway, and step by step it costs a tenth of a call.
-//
-//go:noinline
-func growStack() {
-	var room [9 << 10]byte
-	runtime.KeepAlive(&room)
 }
 
 // serveSession serves a DELETE, which ends the session, and a GET: the stream that belongs to no
@@ -422,6 +412,28 @@ func (h *StreamableHandler) checkHeader(header http.Header, m *Message) error {
 		}
 	}
 	return nil
+}
+
+// Find returns the argument; nil: there is none. It is an error if a name on the way stands twice,
+// in whatever case: the tool could take the other one.
+func (p HeaderParam) Find(arguments json.RawMessage) (json.RawMessage, error) {
+	for _, name := range p.Path {
+		var found json.RawMessage
+		for n, value := range Each(arguments) {
+			if !strings.EqualFold(n, name) {
+				continue
+			}
+			if found != nil {
+				return nil, fmt.Errorf("two arguments '%s'", name)
+			}
+			found = value
+		}
+		arguments = found
+	}
+	if isAbsent(arguments) {
+		return nil, nil
+	}
+	return arguments, nil
 }
 
 // repeats reports whether there is one line, and it repeats a value of the body. Numbers are
@@ -525,8 +537,9 @@ func (c *httpConn) Write(ctx context.Context, p Payload) error {
 	m := p.Messages[0]
 	c.prepare(m)
 	header, rev := c.header()
-	if c.reading.Err() != nil { // after header: it may lack a session that was just lost
-		return fmt.Errorf("%w: %w", errUnread, context.Cause(c.reading))
+	// This comes after header, which may lack a session that was just lost.
+	if err := cmp.Or(context.Cause(ctx), context.Cause(c.reading)); err != nil {
+		return fmt.Errorf("%w: %w", errUnread, err)
 	}
 	switch {
 	case c.isOld && m.Method == "server/discover":
@@ -636,7 +649,8 @@ func (c *httpConn) checkSession(header http.Header, m *Message, err error) error
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.session = ""
-	if m != nil { // it was refused, not read
+	// Who answers m with an internal error may have run it. Otherwise m was refused, not read.
+	if m != nil && !(isAnswer && answer.Error.Code == CodeInternalError) {
 		err = fmt.Errorf("%w: %w", errUnread, err)
 	}
 	return err
@@ -878,13 +892,12 @@ func newHTTPError(response *http.Response) *HTTPError {
 	return e
 }
 
-// checkRedirect follows a redirect within the origin, with the same method. A credential must not
+// checkRedirect follows five redirects within the origin, with the same method. A credential must not
 // go elsewhere.
 func checkRedirect(r *http.Request, via []*http.Request) error {
-	if len(via) > 5 {
-		return errors.New("too many redirects")
-	}
-	if first := via[0]; r.Method != first.Method || r.URL.Scheme != first.URL.Scheme || r.URL.Host != first.URL.Host {
+	first := via[0]
+	isSame := r.Method == first.Method && r.URL.Scheme == first.URL.Scheme && r.URL.Host == first.URL.Host
+	if !isSame || len(via) > 5 {
 		return http.ErrUseLastResponse
 	}
 	return nil
@@ -1073,11 +1086,13 @@ func (l *limits) read(w http.ResponseWriter, r *http.Request, g *Guard, most int
 	places := int64(0)
 	if status == http.StatusOK {
 		p = Decode(body)
-		if needsPlace(p) {
+		if isListen(p) && len(body) > 2*maxSubscribed { // it stays in memory as long as the subscription
+			status = http.StatusRequestEntityTooLarge
+		} else if needsPlace(p) {
 			places = 1
-		}
-		if l.running.Add(places)*places > int64(cmp.Or(most, 3072)) {
-			status = http.StatusServiceUnavailable
+			if l.running.Add(1) > int64(cmp.Or(most, 3072)) {
+				status = http.StatusServiceUnavailable
+			}
 		}
 	}
 	release = func() {

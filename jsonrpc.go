@@ -123,7 +123,7 @@ func NumberID(n int64) ID { return ID{strconv.FormatInt(n, 10)} }
 // String returns the ID as JSON.
 func (id ID) String() string { return id.text }
 
-// key returns the ID in the one form in which responses are matched: some encoders write a string with
+// key returns the ID in the one form in which responses and cancellations are matched: some encoders write a string with
 // other escapes than it came with.
 func (id ID) key() ID {
 	if strings.Contains(id.text, `\`) {
@@ -248,17 +248,17 @@ func invalidMessage(id ID, fault *Error) *Message {
 	return &Message{Invalid: true, ID: id, Error: fault}
 }
 
-// decodeMessage reads one message, which is valid JSON. JSON-RPC allows further members. A name
-// that stands twice is refused: two programs could understand two messages.
+// decodeMessage reads one message, which is valid JSON. JSON-RPC allows further members. One of its
+// own names that stands twice is refused: two programs could understand two messages.
 func decodeMessage(text []byte) *Message {
-	parts, repeated := members(text)
-	id, method, params, result, fault := parts["id"], parts["method"], parts["params"], parts["result"], parts["error"]
+	parts, repeated := members(text, "jsonrpc", "id", "method", "params", "result", "error")
+	version, id, method, params, result, fault := parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]
 	requestID, hasID := parseID(id)
 	m := &Message{ID: requestID}
 	if isString(method) {
 		m.Method = unquote(method)
 	}
-	isVersion2 := isString(parts["jsonrpc"]) && unquote(parts["jsonrpc"]) == "2.0"
+	isVersion2 := isString(version) && unquote(version) == "2.0"
 	if isAbsent(method) && (result != nil || !isAbsent(fault)) {
 		m.setOutcome(result, fault, isVersion2 && repeated == "")
 		return m
@@ -369,13 +369,11 @@ func encode(value any) (json.RawMessage, error) {
 	return b.Bytes()[:b.Len()-1], nil // without the newline
 }
 
-// encodeResult returns a result as JSON.
-func encodeResult(result any) (json.RawMessage, error) {
-	if result == nil {
+// encodeResult returns a result as JSON. MCP wants an object.
+func encodeResult(result any) (text json.RawMessage, err error) {
+	text, isText := result.(json.RawMessage)
+	if result == nil || isText && text == nil {
 		return json.RawMessage("{}"), nil
-	}
-	if text, ok := result.(json.RawMessage); ok && json.Valid(text) {
-		return bytes.TrimSpace(text), nil
 	}
 	if large, ok := result.(interface{ size() int }); ok && large.size() > smallSize {
 		size := int64(large.size())
@@ -386,7 +384,13 @@ func encodeResult(result any) (json.RawMessage, error) {
 		encoding <- struct{}{} // waits for its turn
 		defer func() { <-encoding }()
 	}
-	return encode(result)
+	if !isText || !json.Valid(text) {
+		text, err = encode(result)
+	}
+	if text = bytes.TrimSpace(text); err == nil && text[0] != '{' {
+		err = errors.New("the result is not an object")
+	}
+	return text, err
 }
 
 // encoding has room for as many large results as there are processors: encoding takes several times
@@ -525,7 +529,6 @@ var (
 	silent       = slog.New(slog.DiscardHandler)
 	errCancelled = errors.New("the request was cancelled")
 	errUnread    = errors.New("the other end has not read the request")
-	errNoAnswer  = errors.New("nobody expects an answer") // of a Handler: no response is sent
 	errTooMuch   = &Error{Code: CodeInternalError, Message: "Too much at once"}
 	errEnded     = &Error{Code: CodeInternalError, Message: "The session has ended"}
 	errDamaged   = &Error{Code: CodeInternalError, Message: "The response is damaged"}
@@ -742,12 +745,12 @@ func (p *Peer) startRequest(id ID, cancel context.CancelCauseFunc) *Error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.serving[id] != nil:
+	case p.serving[id.key()] != nil:
 		return invalidRequest("a request with this id is running")
 	case len(p.serving) >= maxServing:
 		return errTooMuch
 	}
-	put(&p.serving, id, cancel)
+	put(&p.serving, id.key(), cancel)
 	return nil
 }
 
@@ -797,10 +800,10 @@ func (p *Peer) serveRequest(x *Exchange) *Message {
 	}
 	var response *Message
 	if x.ctx.Err() == nil {
-		response = p.handle(x)
+		response = p.handle(p.handler, x)
 	}
 	p.mu.Lock() // decides which comes first, the end of the request or its cancellation
-	delete(p.serving, id)
+	delete(p.serving, id.key())
 	why := context.Cause(x.ctx)
 	p.mu.Unlock()
 	switch {
@@ -822,7 +825,7 @@ func (p *Peer) serveNotification(x *Exchange) {
 	case "notifications/progress":
 		p.report(x.Request.Params)
 	}
-	p.handle(x)
+	p.handle(p.handler, x)
 }
 
 // cancelRequest ends a request of the other end. A server may also end a subscription of ours, and no
@@ -830,7 +833,7 @@ func (p *Peer) serveNotification(x *Exchange) {
 // does not say whose request is meant, so the method of the call is checked.
 func (p *Peer) cancelRequest(id ID) {
 	p.mu.Lock()
-	cancel, call := p.serving[id], p.calls[id.key()]
+	cancel, call := p.serving[id.key()], p.calls[id.key()]
 	p.mu.Unlock()
 	switch {
 	case cancel != nil:
@@ -840,8 +843,8 @@ func (p *Peer) cancelRequest(id ID) {
 	}
 }
 
-// handle calls the Handler, and returns the response; nil: there is none.
-func (p *Peer) handle(x *Exchange) (response *Message) {
+// handle calls a Handler, and returns the response.
+func (p *Peer) handle(h Handler, x *Exchange) (response *Message) {
 	m := x.Request
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -849,10 +852,7 @@ func (p *Peer) handle(x *Exchange) (response *Message) {
 			response = NewResponse(m.ID, nil, errors.New("panic"))
 		}
 	}()
-	result, err := p.handler.Handle(x.ctx, x)
-	if errors.Is(err, errNoAnswer) {
-		return nil
-	}
+	result, err := h.Handle(x.ctx, x)
 	response = NewResponse(m.ID, result, err)
 	if fault := response.Error; fault != nil && fault.cause != nil && x.ctx.Err() == nil {
 		p.log.Error("internal error", "method", m.Method, "error", fault.cause)
@@ -951,7 +951,7 @@ func (p *Peer) roundTrip(ctx context.Context, via messenger, m *Message, report 
 		return end.result, end.err
 	case <-ctx.Done():
 		p.deliver(m.ID, outcome{}) // takes the call out of the table
-		if m.Method != "initialize" && m.Method != "server/discover" {
+		if !errors.Is(sendErr, errUnread) && m.Method != "initialize" && m.Method != "server/discover" {
 			p.sayCancelled(via, m.ID, context.Cause(ctx))
 		}
 		return nil, context.Cause(ctx)
@@ -1110,7 +1110,7 @@ func stringLength(text []byte) int {
 			break
 		}
 		i += n
-		backslashes := i - len(bytes.TrimRight(text[:i], `\\`))
+		backslashes := i - len(bytes.TrimRight(text[:i], `\`))
 		if backslashes%2 == 0 {
 			return i + 1
 		}
@@ -1118,26 +1118,25 @@ func stringLength(text []byte) int {
 	return len(text)
 }
 
-// members returns all members of an object by name, and a name that stands twice in it, or "".
-func members(object json.RawMessage) (values map[string]json.RawMessage, repeated string) {
-	values = map[string]json.RawMessage{}
+// members returns the members of an object that have these names, in the order of the names; nil: it
+// has none of this name. It also returns one of the names that stands twice in the object, or "".
+func members(object json.RawMessage, names ...string) (values []json.RawMessage, repeated string) {
+	values = make([]json.RawMessage, len(names))
 	for name, value := range Each(object) {
-		if values[name] != nil {
-			repeated = name
+		if i := slices.Index(names, name); i >= 0 {
+			if values[i] != nil {
+				repeated = name
+			}
+			values[i] = value
 		}
-		values[name] = value
 	}
 	return values, repeated
 }
 
-// member returns a member of an object; nil: it has none of this name.
+// member returns one member of an object; nil: it has none of this name.
 func member(object json.RawMessage, name string) json.RawMessage {
-	for n, value := range Each(object) {
-		if n == name {
-			return value
-		}
-	}
-	return nil
+	values, _ := members(object, name)
+	return values[0]
 }
 
 func isString(value json.RawMessage) bool { return len(value) > 0 && value[0] == '"' }
@@ -1178,7 +1177,8 @@ func withMeta(object, members json.RawMessage) json.RawMessage {
 
 // Bind reads an object into a struct, by the exact names of its json tags. A field without omitempty or
 // omitzero must be there, and null counts as not there. Below the top level, encoding/json
-// decides. Any other target is read by encoding/json.
+// decides. Any other target is read by encoding/json. An embedded struct, the option "string" and a method
+// UnmarshalJSON of the target itself have no effect.
 func Bind(object json.RawMessage, target any) error { return bind(object, target, "member") }
 
 // bind is Bind. kind is what errors call a member.
@@ -1199,16 +1199,9 @@ func bind(object json.RawMessage, target any, kind string) error {
 			names[i], options[i] = "\xff", "omitempty" // no name in JSON is this
 		}
 	}
-	values := make([]json.RawMessage, len(names))
-	for name, value := range Each(object) {
-		i := slices.Index(names, name)
-		switch {
-		case i < 0:
-		case values[i] != nil:
-			return fmt.Errorf("two %ss '%s'", kind, name)
-		default:
-			values[i] = value
-		}
+	values, repeated := members(object, names...)
+	if repeated != "" {
+		return fmt.Errorf("two %ss '%s'", kind, repeated)
 	}
 	for i, value := range values {
 		switch {

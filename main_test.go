@@ -64,6 +64,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -1543,8 +1544,12 @@ func TestInternalErrors(t *testing.T) {
 // Before Connect, and after the context of Open, nothing hangs or panics.
 func TestUnconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		if err := new(Client).Call(t.Context(), "ping", nil, nil); err == nil {
+		c := new(Client)
+		if err := c.Call(t.Context(), "ping", nil, nil); err == nil {
 			t.Error("a call before Connect")
+		}
+		if c.Connect(t.Context()) == nil || c.Call(t.Context(), "ping", nil, nil) == nil {
+			t.Error("no way to connect")
 		}
 		ours, _ := Pipe()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -1887,6 +1892,12 @@ func TestBytesInUse(t *testing.T) {
 	if !regexp.MustCompile(`"text":"2[0-9]{6}"`).MatchString(w.Body.String()) || h.held.Load() != 0 {
 		t.Error(h.held.Load(), w.Body)
 	}
+	refused := &heldAtWrite{httptest.NewRecorder(), h, 0}
+	long := `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", 1<<20) + `","method":"ping"}`
+	h.ServeHTTP(refused, httpRequest(t.Context(), http.MethodPost, long, "Mcp-Protocol-Version: 1999-01-01"))
+	if refused.Code != http.StatusBadRequest || refused.held < 1<<20 || h.held.Load() != 0 {
+		t.Error("a refusal that repeats the id:", refused.Code, refused.held, h.held.Load())
+	}
 	h.held.Store(maxHeld)
 	for _, test := range []struct{ text, repeat, status int }{{10, 1, 200}, {5000, 1, 503}, {3000, 1, 200}, {3000, 20, 503}} {
 		w := postCall(h, "echo", fmt.Sprintf(`{"text":"%s","repeat":%d}`, strings.Repeat("x", test.text), test.repeat))
@@ -1894,6 +1905,47 @@ func TestBytesInUse(t *testing.T) {
 			t.Error(test, w.Code, h.held.Load()-maxHeld)
 		}
 	}
+}
+
+// heldAtWrite notes how many bytes are in use while a response is written.
+type heldAtWrite struct {
+	*httptest.ResponseRecorder
+	h    *StreamableHandler
+	held int64
+}
+
+func (w *heldAtWrite) Write(text []byte) (int, error) {
+	w.held = w.h.held.Load()
+	return w.ResponseRecorder.Write(text)
+}
+
+// HTTP+SSE may stand behind http.StripPrefix: the endpoint is named as the client sees it.
+func TestStrippedPrefix(t *testing.T) {
+	sse := &SSEHandler{Handler: newDemo()}
+	t.Cleanup(sse.Close)
+	mux := http.NewServeMux()
+	mux.Handle("/api/", http.StripPrefix("/api", sse))
+	c := connected(t, SSEDialer{URL: "http://localhost/api/sse?key=1", Client: inMemory(mux)})
+	if _, err := c.CallTool(t.Context(), "count", count(1, 0).Arguments); err != nil {
+		t.Error(err)
+	}
+}
+
+// However often a client says that it is ready, one subscriber is kept of it.
+func TestReadyAgain(t *testing.T) {
+	s, p := &Server{}, newPeer(t.Context(), nil, nil)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 50_000 {
+		s.changeAgreement(p, func(a *agreement) { a.revision, a.isReady = revision("2025-11-25"), false })
+		s.setReady(p)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); len(s.subscribers) != 1 || grown > 2<<20 {
+		t.Error(len(s.subscribers), "subscribers,", grown, "bytes more")
+	}
+	runtime.KeepAlive(p)
 }
 
 // Who is not let in is told why, and a session belongs to the user who has opened it.
@@ -1964,9 +2016,22 @@ func TestTooManyQuestions(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "more than 1000 questions") {
 		t.Error(err)
 	}
-	err = c.Call(t.Context(), "tools/call", map[string]any{"name": "ask", "inputResponses": many}, nil)
-	if err == nil || !strings.Contains(err.Error(), "more than 1000 'inputResponses'") {
+	s.Methods = map[string]HandlerFunc{"m": func(context.Context, *Exchange) (any, error) {
+		const question = `"a":{"method":"elicitation/create"}`
+		return json.RawMessage(`{"resultType":"input_required","inputRequests":{` + question + `,` + question + `}}`), nil
+	}}
+	if err = c.Call(t.Context(), "m", nil, nil); err == nil || !strings.Contains(err.Error(), "or one twice") {
 		t.Error(err)
+	}
+	crowded := map[string]any{"name": "ask"}
+	for key := range many {
+		crowded[key] = 1
+	}
+	for _, params := range []any{map[string]any{"name": "ask", "inputResponses": many}, crowded} {
+		err = c.Call(t.Context(), "tools/call", params, nil)
+		if err == nil || !strings.Contains(err.Error(), "more than 1000 members, or 'inputResponses'") {
+			t.Error(err)
+		}
 	}
 }
 
@@ -1988,6 +2053,11 @@ func TestStateIsBound(t *testing.T) {
 			return postCall(h, tool, arguments+state, "Authorization: "+user).Body.String()
 		}
 		state := regexp.MustCompile(`,"requestState":"[^"]+"`).FindString(call("Ada", "read", `{"n":1}`, ""))
+		s.Info.Name = "another server"
+		if got := call("Ada", "read", `{"n":1}`, state); strings.Contains(got, "approved") {
+			t.Error(got)
+		}
+		s.Info.Name = ""
 		for _, test := range []struct {
 			user, tool, arguments string
 			later                 time.Duration
@@ -2068,6 +2138,28 @@ func TestNews(t *testing.T) {
 			t.Error(got)
 		}
 	})
+}
+
+// A server that announces changes of a list has that list, even if it is empty just now.
+func TestEmptyList(t *testing.T) {
+	c := connected(t, piped(t, &Server{Announce: []string{"tools"}}, nil), "2025-11-25")
+	tools, err := List[Tool](t.Context(), c, "tools/list", "tools")
+	if err != nil || len(tools) != 0 || string(c.Server().Capabilities) != `{"tools":{"listChanged":true}}` {
+		t.Errorf("%v %v %s", tools, err, c.Server().Capabilities)
+	}
+}
+
+// A result must be an object. The log says which one is not, and the client gets an error.
+func TestResultIsAnObject(t *testing.T) {
+	for _, version := range []string{"2026-07-28", "2025-11-25"} {
+		for _, result := range []any{"text", 1, []int{}, json.RawMessage(`[]`), json.RawMessage(`{`)} {
+			s := &Server{Methods: map[string]HandlerFunc{"m": func(context.Context, *Exchange) (any, error) { return result, nil }}}
+			err := connected(t, piped(t, s, nil), version).Call(t.Context(), "m", nil, nil)
+			if fault, _ := reasons(err); fault == nil || fault.Message != "Internal error" {
+				t.Error(version, result, err)
+			}
+		}
+	}
 }
 
 // What is taken away is no longer offered.
@@ -2201,6 +2293,53 @@ func (s *script) Read() (p Payload, err error) {
 
 func (s *script) Write(context.Context, Payload) error { return nil }
 func (s *script) Close() error                         { return nil }
+
+// A handler of a question that panics fails the call, in both eras.
+func TestQuestionPanics(t *testing.T) {
+	for _, version := range []string{"2026-07-28", "2025-11-25"} {
+		c := connected(t, piped(t, newDemo(), nil), version)
+		c.Handlers["elicitation/create"] = func(context.Context, *Exchange) (any, error) { panic("?") }
+		if result, err := c.CallTool(t.Context(), "ask", nil); err == nil && !result.IsError {
+			t.Error(version, result)
+		}
+	}
+}
+
+// A call whose context has ended is not sent, so it is not cancelled either. The connection stays as it is.
+func TestCallThatIsNotSent(t *testing.T) {
+	for _, version := range []string{"2026-07-28", "2025-11-25"} {
+		for _, transport := range []string{"pipe", "HTTP"} {
+			synctest.Test(t, func(t *testing.T) {
+				d, conn := newDemo(), &noted{}
+				dial := dialerOf(t, transport, d, serving(t, d, 0), nil)
+				c := connected(t, DialerFunc(func(ctx context.Context) (_ Conn, err error) {
+					conn.Conn, err = dial.Dial(ctx)
+					return conn, err
+				}), version)
+				ended, end := context.WithCancel(t.Context())
+				end()
+				conn.methods = nil
+				err1, err2 := c.Call(ended, "prompts/list", nil, nil), c.Notify(ended, "notifications/x", nil)
+				err3 := c.Call(t.Context(), "tools/list", nil, nil)
+				isRight := !slices.Contains(conn.methods, "notifications/cancelled") && !slices.Contains(conn.methods, "initialize")
+				if err1 != context.Canceled || !errors.Is(err2, context.Canceled) || err3 != nil || !isRight {
+					t.Error(version, transport, err1, err2, err3, conn.methods)
+				}
+			})
+		}
+	}
+}
+
+// noted is a Conn that notes the methods of what is written.
+type noted struct {
+	Conn
+	methods []string
+}
+
+func (c *noted) Write(ctx context.Context, p Payload) error {
+	c.methods = append(c.methods, p.Messages[0].Method)
+	return c.Conn.Write(ctx, p)
+}
 
 // An other end that sends and does not read is not read either, in the end.
 func TestPeerDoesNotRead(t *testing.T) {

@@ -121,7 +121,8 @@ func (e *Error) isOfModernServers() bool {
 // era must not send the code of that era. A client that gets it takes the server for a modern one,
 // and does not try initialize (2026-07-28 basic/versioning).
 func unsupported(version string, list []string) *Error {
-	data, _ := encode(map[string]any{"supported": offered(list, isAny), "requested": version})
+	requested := fmt.Sprintf("%.100s", version)
+	data, _ := encode(map[string]any{"supported": offered(list, isAny), "requested": requested})
 	code := CodeUnsupportedVersion
 	if len(offered(list, isModern)) == 0 {
 		code = CodeInvalidRequest
@@ -166,15 +167,17 @@ type Meta struct {
 
 // Meta reads the _meta of a message.
 func (m *Message) Meta() (meta Meta, err error) {
-	text := member(m.Params, "_meta")
-	if isAbsent(text) {
+	found, repeated := members(m.Params, "_meta")
+	switch err := Bind(found[0], &meta); {
+	case repeated != "":
+		return Meta{}, InvalidParams("Invalid params: two members '_meta'")
+	case isAbsent(found[0]):
 		return Meta{}, nil
-	}
-	if err := Bind(text, &meta); err != nil {
+	case err != nil:
 		return Meta{}, InvalidParams("Invalid _meta: %v", err)
 	}
-	if _, ok := parseID(meta.ProgressToken); meta.ProgressToken != nil && !ok {
-		return Meta{}, InvalidParams("Invalid _meta: 'progressToken' must be a string or an integer")
+	if _, ok := parseID(meta.ProgressToken); meta.ProgressToken != nil && !ok || len(meta.ProgressToken) > 1000 {
+		return Meta{}, InvalidParams("Invalid _meta: 'progressToken' must be a short string or an integer")
 	}
 	return meta, nil
 }
@@ -442,9 +445,6 @@ func (s *Server) modernResult(method string, result any, mayKeep bool) (any, err
 	if err != nil {
 		return nil, err
 	}
-	if text[0] != '{' {
-		return nil, errors.New("the result is not an object")
-	}
 	prefix := `{"resultType":"complete"}`
 	if mayKeep {
 		prefix = `{"resultType":"complete","ttlMs":0,"cacheScope":"private"}`
@@ -496,12 +496,12 @@ func (s *Server) discover(context.Context, *Exchange) (any, error) {
 
 func (s *Server) ping(context.Context, *Exchange) (any, error) { return nil, nil }
 
-// has reports whether there is something of a kind, such as a tool.
+// has reports whether there is something of a kind, such as a tool, or there may be some later.
 func (s *Server) has(kind string) bool {
 	return kind == "tools" && !s.tools.isEmpty() ||
 		kind == "resources" && !(s.resources.isEmpty() && s.templates.isEmpty()) ||
 		kind == "prompts" && !s.prompts.isEmpty() ||
-		kind == "logging" && s.Logging
+		kind == "logging" && s.Logging || s.announces(kind)
 }
 
 // offers reports whether the server has a capability, or declares it all the same. "" stands for no
@@ -810,7 +810,7 @@ type ElicitResult struct {
 }
 
 // maxRounds is how often a handler may ask in one call, and maxQuestions how many questions a client
-// answers at once.
+// answers at once, and how many params a modern request may have.
 const maxRounds, maxQuestions = 10, 1000
 
 // Inputs returns the answers, by key.
@@ -906,6 +906,9 @@ func (x *Exchange) ask(ctx context.Context, need InputRequired) error {
 // readInput reads the answers of a modern client, which came with its request, and keeps them for
 // Input.
 func (s *Server) readInput(x *Exchange) error {
+	if isTooLong(x.Request.Params) || isTooLong(member(x.Request.Params, "inputResponses")) {
+		return InvalidParams("Invalid params: more than %d members, or 'inputResponses'", maxQuestions)
+	}
 	var params struct {
 		Responses map[string]json.RawMessage `json:"inputResponses,omitempty"`
 		State     string                     `json:"requestState,omitempty"`
@@ -913,12 +916,19 @@ func (s *Server) readInput(x *Exchange) error {
 	if err := x.Bind(&params); err != nil {
 		return err
 	}
-	if len(params.Responses) > maxQuestions { // a map of them is much larger than its text
-		return InvalidParams("Invalid params: more than %d 'inputResponses'", maxQuestions)
-	}
 	state, err := s.unseal(x, params.State)
 	x.info().inputs, x.info().state = params.Responses, state
 	return err
+}
+
+// isTooLong reports whether an object has more than maxQuestions members: what is made of them needs
+// much more memory than their text.
+func isTooLong(object json.RawMessage) bool {
+	count := 0
+	for range Each(object) {
+		count++
+	}
+	return count > maxQuestions
 }
 
 // ---- Announcements ----
@@ -1016,11 +1026,13 @@ func (s *Server) setReady(p *Peer) {
 		return
 	}
 	s.changeAgreement(p, func(a *agreement) { a.isReady = true })
+	if !s.removeSubscriber(p) { // one may be left of an initialize before the last one
+		context.AfterFunc(p.ctx, func() { s.removeSubscriber(p) })
+	}
 	s.addSubscriber(p, &subscriber{
 		filter: ListenFilter{PromptsListChanged: true, ResourcesListChanged: true, ToolsListChanged: true},
 		send:   func(m *Message) error { return p.via.send(p.ctx, m) },
 	})
-	context.AfterFunc(p.ctx, func() { s.removeSubscriber(p) })
 }
 
 // announceList says that a list has changed: "tools", "resources" or "prompts".
@@ -1033,19 +1045,21 @@ func (s *Server) announceList(kind string) {
 // addSubscriber adds a subscriber. key is the Peer or the Exchange that it belongs to; there is one
 // for each key.
 func (s *Server) addSubscriber(key any, sub *subscriber) {
-	s.removeSubscriber(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	put(&s.subscribers, key, sub)
 }
 
-func (s *Server) removeSubscriber(key any) {
+// removeSubscriber removes a subscriber, if it is there.
+func (s *Server) removeSubscriber(key any) (wasThere bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sub := s.subscribers[key]; sub != nil {
+	sub := s.subscribers[key]
+	if sub != nil {
 		sub.news = nil // so sendNews ends
 		delete(s.subscribers, key)
 	}
+	return sub != nil
 }
 
 // subscribe serves resources/subscribe and resources/unsubscribe. It takes the URI out of the filter
@@ -1251,7 +1265,7 @@ func (c *Client) connect(ctx context.Context) (*connection, error) {
 			break
 		}
 	}
-	return nil, failed
+	return nil, cmp.Or(failed, errors.New("Connect needs a Dialer"))
 }
 
 // mayBeOlder reports whether an error may mean that a server of an older transport is there, which
@@ -1452,7 +1466,7 @@ func (c *Client) withConnection(ctx context.Context, send func(n *connection) er
 			return failed
 		}
 		err = send(n)
-		if !n.isUseless(err) {
+		if ctx.Err() != nil || !n.isUseless(err) {
 			break
 		}
 		n.giveUp(err)
@@ -1524,15 +1538,16 @@ func (c *Client) answerQuestions(ctx context.Context, n *connection, result json
 		if questions[question.Method] == "" || !isAbsent(question.Params) && question.Params[0] != '{' {
 			return nil, fmt.Errorf("the server asks what is no question: %.100s", text)
 		}
-		if len(answers) == maxQuestions {
-			return nil, fmt.Errorf("the server asks more than %d questions at once", maxQuestions)
+		if len(answers) == maxQuestions || answers[key] != nil {
+			return nil, fmt.Errorf("the server asks more than %d questions at once, or one twice", maxQuestions)
 		}
-		x := &Exchange{Request: question, Peer: n.peer, Value: &requestInfo{revision: n.revision}}
-		answer, err := c.runHandler(ctx, x)
-		if err != nil {
-			return nil, fmt.Errorf("the server asks for %.100s: %w", question.Method, err)
+		x := &Exchange{Request: question, Peer: n.peer, Value: &requestInfo{revision: n.revision}, ctx: ctx}
+		answer := n.peer.handle(HandlerFunc(c.runHandler), x)
+		if answer.Error != nil {
+			why := cmp.Or(answer.Error.cause, error(answer.Error))
+			return nil, fmt.Errorf("the server asks for %.100s: %w", question.Method, why)
 		}
-		answers[key] = answer
+		answers[key] = answer.Result
 	}
 	added := map[string]any{"inputResponses": answers}
 	if !isAbsent(state) {
@@ -1546,7 +1561,8 @@ func (c *Client) answerQuestions(ctx context.Context, n *connection, result json
 func (c *Client) handle(ctx context.Context, x *Exchange) (any, error) {
 	if x.Request.Kind() == KindRequest && agreementOf(x.Peer).revision.Modern {
 		x.Peer.log.Warn("dropped a request of a server that must not ask", "method", x.Request.Method)
-		return nil, errNoAnswer
+		x.cancel(errCancelled) // so it gets no response
+		return nil, nil
 	}
 	return c.runHandler(ctx, x)
 }
@@ -2036,28 +2052,6 @@ type HeaderParam struct {
 
 const mark = "x-mcp-header"
 
-// Find returns the argument; nil: there is none. It is an error if a name on the way stands twice,
-// in whatever case: the tool could take the other one.
-func (p HeaderParam) Find(arguments json.RawMessage) (json.RawMessage, error) {
-	for _, name := range p.Path {
-		var found json.RawMessage
-		for n, value := range Each(arguments) {
-			if !strings.EqualFold(n, name) {
-				continue
-			}
-			if found != nil {
-				return nil, fmt.Errorf("two arguments '%s'", name)
-			}
-			found = value
-		}
-		arguments = found
-	}
-	if isAbsent(arguments) {
-		return nil, nil
-	}
-	return arguments, nil
-}
-
 // ReadHeaderParams returns what a schema marks. A mark is right if it is the only one with its name,
 // in whatever case, and if it stands at an argument that is a string, an integer or a boolean.
 func ReadHeaderParams(schema json.RawMessage) ([]HeaderParam, error) {
@@ -2114,10 +2108,11 @@ func withoutMarks(schema json.RawMessage) json.RawMessage {
 	if !bytes.Contains(schema, []byte(mark)) || schema[0] != '{' {
 		return schema
 	}
-	parts, _ := members(schema)
-	delete(parts, mark)
-	for name, value := range parts {
-		parts[name] = withoutMarks(value)
+	parts := map[string]json.RawMessage{}
+	for name, value := range Each(schema) {
+		if name != mark {
+			parts[name] = withoutMarks(value)
+		}
 	}
 	text, _ := encode(parts) // they are JSON
 	return text
@@ -2156,7 +2151,7 @@ func (s *Server) seal(x *Exchange, state string) string {
 		return ""
 	}
 	text := strconv.FormatInt(time.Now().Add(stateTTL).Unix(), 10) + " " + state
-	return base64.RawURLEncoding.EncodeToString(s.stateSealer().Seal(nil, nil, []byte(text), sealedFor(x)))
+	return base64.RawURLEncoding.EncodeToString(s.stateSealer().Seal(nil, nil, []byte(text), s.sealedFor(x)))
 }
 
 // unseal is the reverse of seal.
@@ -2165,7 +2160,7 @@ func (s *Server) unseal(x *Exchange, sealed string) (string, error) {
 		return "", nil
 	}
 	secret, _ := base64.RawURLEncoding.DecodeString(sealed) // if it is not, Open fails
-	text, err := s.stateSealer().Open(nil, nil, secret, sealedFor(x))
+	text, err := s.stateSealer().Open(nil, nil, secret, s.sealedFor(x))
 	expiry, state, _ := strings.Cut(string(text), " ")
 	until, _ := strconv.ParseInt(expiry, 10, 64)
 	switch {
@@ -2177,15 +2172,17 @@ func (s *Server) unseal(x *Exchange, sealed string) (string, error) {
 	return state, nil
 }
 
-// sealedFor returns what a requestState is bound to: the method, the user, and all params but
-// those that a retry adds. The order of members does not count.
-func sealedFor(x *Exchange) []byte {
-	params, _ := members(x.Request.Params)
-	for _, name := range []string{"_meta", "inputResponses", "requestState"} {
-		delete(params, name)
+// sealedFor returns what a requestState is bound to: the server's name, the method, the user, and all
+// params but those that a retry adds. Of the params themselves the order does not count.
+func (s *Server) sealedFor(x *Exchange) []byte {
+	var params []string
+	for name, value := range Each(x.Request.Params) {
+		if name != "_meta" && name != "inputResponses" && name != "requestState" {
+			params = append(params, fmt.Sprintf("%q: %s", name, value))
+		}
 	}
-	text, _ := encode(params)
-	return fmt.Appendf(nil, "%q %q %s", x.Request.Method, x.Principal, text)
+	slices.Sort(params)
+	return fmt.Appendf(nil, "%q %q %q %q", s.Info.Name, x.Request.Method, x.Principal, params)
 }
 
 // randomKey seals where there is no StateKey.

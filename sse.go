@@ -543,7 +543,8 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 	defer h.Sessions.remove(s, errors.New("the client has hung up"), false)
 	query := r.URL.Query() // may hold a key of the client
 	query.Set("session", s.id)
-	endpoint := r.URL.EscapedPath() + "?" + query.Encode()
+	path, _, _ := strings.Cut(r.RequestURI, "?") // as the client has sent it, also behind http.StripPrefix
+	endpoint := path + "?" + query.Encode()
 	st.mu.Lock()
 	back := st.lendAnew(w, false, Event{Type: "endpoint", Data: []byte(endpoint)}.Append(nil))
 	st.mu.Unlock()

@@ -124,7 +124,7 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	}
 	switch {
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return fmt.Errorf("%w: %w", errUnread, context.Cause(ctx))
 	case c.broken != nil:
 		return c.broken
 	}
@@ -137,7 +137,7 @@ func (c *lineConn) Write(ctx context.Context, p Payload) error {
 	case err == nil:
 		return nil
 	case n == 0 && ctx.Err() != nil:
-		return context.Cause(ctx)
+		return fmt.Errorf("%w: %w", errUnread, context.Cause(ctx))
 	}
 	c.broken = fmt.Errorf("%w: a line was not written: %w", ErrClosed, err)
 	return c.broken
