@@ -114,10 +114,7 @@ func (d *demo) echo(_ context.Context, x *Exchange, args struct {
 	Text   string `json:"text"`
 	Repeat *int   `json:"repeat,omitempty"` // nil: 1
 }) (any, error) {
-	repeat := 1
-	if args.Repeat != nil {
-		repeat = *args.Repeat
-	}
+	repeat := *cmp.Or(args.Repeat, new(1))
 	switch {
 	case repeat < 1 || repeat > maxEcho:
 		return nil, fmt.Errorf("'repeat' must be an integer from 1 to %d", maxEcho)
@@ -363,7 +360,6 @@ func serve(ctx context.Context, o *options) error {
 	if o.http != "" {
 		return o.serveHTTP(ctx, demo)
 	}
-	o.tap = &tap{prints: o.trace, maxBody: o.maxBody}
 	return Serve(ctx, o.tap.traceConn(clientConn{StdioConn(o.maxBody), ctx}, "<", ">"), demo, newLog())
 }
 
@@ -423,7 +419,6 @@ func (o *options) serveHTTP(ctx context.Context, demo *demo) error {
 
 // handlers makes the handlers of both transports, and the mux that has all paths.
 func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler, sse *SSEHandler, mux *http.ServeMux) {
-	o.tap = &tap{prints: o.trace, maxBody: o.maxBody}
 	o.guard.MaxBody, o.guard.Log = int64(o.maxBody), log
 	o.guard.KeepAlive = cmp.Or(o.keepAlive, -1) // the flag's 0 means none, that of Guard means the default
 	mcp = &StreamableHandler{Handler: demo, Guard: o.private("/mcp")}
@@ -565,7 +560,6 @@ func call(ctx context.Context, o *options) error {
 // was tried has noted the name of its transport. grace is how long a command has for each step of its
 // end.
 func (o *options) dialers(grace time.Duration) []Dialer {
-	o.tap = &tap{prints: o.trace, maxBody: o.maxBody}
 	if !isURL(o.target[0]) {
 		command := func() *exec.Cmd {
 			cmd := exec.Command(o.target[0], o.target[1:]...)
@@ -907,13 +901,15 @@ func bridge(signalled context.Context, o *options) error {
 // makes one. If the message that is to be sent needs a session, useServer begins that with the
 // handshake of the client, which does not know that the old session has ended. 2025-11-25
 // basic/transports#session-management: who gets a 404 "MUST start a new session by sending a new
-// InitializeRequest".
+// InitializeRequest". A server has a minute for all that, because other messages wait for it.
 func (b *bridged) useServer(ctx context.Context, needsSession bool) (*Peer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.server != nil && (b.server.reading.Err() == nil || !isURL(b.target[0])) { // a command is started once
 		return b.server, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	conn, err := b.ways[0].Dial(ctx)
 	if err != nil {
 		return nil, err
@@ -958,8 +954,10 @@ func (b *bridged) send(ctx context.Context, m *Message) (json.RawMessage, error)
 	switch {
 	case err != nil:
 		return nil, err
-	case m.Kind() == KindNotification:
-		return nil, server.send(ctx, m)
+	case m.Kind() == KindNotification: // nothing else is read from the client meanwhile
+		limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		return nil, server.send(limited, m)
 	}
 	result, err := server.RoundTrip(ctx, m)
 	if errors.Is(err, errUnread) {
@@ -1434,6 +1432,7 @@ func (o *options) parse(command string, args []string) error {
 		exit(0)
 	}
 	o.target = flags.Args()
+	o.tap = &tap{prints: o.trace, maxBody: o.maxBody}
 	o.timeout = cmp.Or(o.timeout, 100_000*time.Hour) // 0 means none, and ten times as much is a time.Duration, too
 	o.stateKey = cmp.Or(o.stateKey, os.Getenv("MCPWIRE_STATE_KEY"))
 	token, isSet := os.LookupEnv("MCPWIRE_TOKEN")

@@ -653,6 +653,7 @@ func programWith(t *testing.T, args ...string) *program {
 	}
 	g := &program{demo: newDemo(), maxBody: o.maxBody}
 	g.demo.Versions, g.demo.StateKey = o.versions, []byte(o.stateKey)
+	o.tap = &tap{prints: o.trace, maxBody: o.maxBody}
 	g.mcp, g.sse, g.mux = o.handlers(g.demo, nil)
 	return g
 }
@@ -1387,15 +1388,21 @@ func TestCallsAtOnce(t *testing.T) {
 	}
 }
 
-// A bridge between two ends that write by hand. What the server writes in its own way finds its call, what is no message is not
-// answered, batches pass, and a question of the server gets an id of the bridge.
-func TestBridgeByHand(t *testing.T) {
+// bridgeByHand returns what a client and a server have of a bridge: each writes and reads lines by hand.
+func bridgeByHand(t *testing.T) (client, server net.Conn) {
 	near, client := net.Pipe()
 	far, server := net.Pipe()
 	b := &bridged{options: &options{target: []string{"http://localhost/"}}, client: NewLineConn(near, near, 0, near.Close)}
 	b.ways = []Dialer{DialerFunc(func(context.Context) (Conn, error) { return NewLineConn(far, far, 0, far.Close), nil })}
 	go func() { _ = Serve(t.Context(), b.client, HandlerFunc(b.toServer), nil) }() // ends with the pipe
 	t.Cleanup(func() { client.Close(); server.Close() })
+	return client, server
+}
+
+// A bridge between two ends that write by hand. What the server writes in its own way finds its call, what is no message is not
+// answered, batches pass, and a question of the server gets an id of the bridge.
+func TestBridgeByHand(t *testing.T) {
+	client, server := bridgeByHand(t)
 	toClient, toServer := bufio.NewScanner(client), bufio.NewScanner(server)
 	for _, step := range []struct {
 		from net.Conn
@@ -1420,6 +1427,23 @@ func TestBridgeByHand(t *testing.T) {
 			t.Fatalf("%s\ngot %s", step.line, step.to.Text())
 		}
 	}
+}
+
+// A bridge gives up a notification that the server does not read, and passes on what comes after it.
+func TestBridgeGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server := bridgeByHand(t)
+		_ = client.SetDeadline(time.Now().Add(time.Hour)) // a pipe has deadlines
+		_ = server.SetDeadline(time.Now().Add(time.Hour))
+		const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+		began := time.Now()
+		fmt.Fprintln(client, `{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)
+		fmt.Fprintln(client, ping)
+		spent := time.Since(began)
+		if line, err := bufio.NewReader(server).ReadString('\n'); line != ping+"\n" || spent != 10*time.Second {
+			t.Errorf("after %v: %q, %v", spent, line, err)
+		}
+	})
 }
 
 // Progress that does not rise is not sent, whatever a handler reports.
