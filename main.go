@@ -570,7 +570,7 @@ func (o *options) dialers(grace time.Duration) []Dialer {
 		return []Dialer{o.noting("stdio", CommandDialer{Grace: grace, MaxMessage: o.maxBody, Command: command})}
 	}
 	jar, _ := cookiejar.New(nil) // a load balancer may choose the server by a cookie; no error without options
-	client := &http.Client{Jar: jar, Transport: tracedTransport{o.tap, http.DefaultTransport}}
+	client := &http.Client{Jar: jar, Transport: tracedTransport{o.tap}}
 	modern := &HTTPDialer{URL: o.target[0], Header: o.header, Client: client, MaxMessage: o.maxBody, Log: newLog()}
 	old := SSEDialer{URL: o.target[0], Header: o.header, Client: client, MaxMessage: o.maxBody}
 	return []Dialer{o.noting("Streamable HTTP", modern), o.noting("HTTP+SSE", old)}
@@ -597,7 +597,11 @@ func (c *caller) limit(ctx context.Context) (context.Context, context.CancelFunc
 	ctx, end := context.WithCancelCause(ctx)
 	c.idle.Store(time.AfterFunc(c.timeout, func() { end(fmt.Errorf("no answer within %v", c.timeout)) }))
 	c.whole.Store(time.AfterFunc(10*c.timeout, func() { end(fmt.Errorf("not finished within %v", 10*c.timeout)) }))
-	return ctx, func() { end(nil) } // then the timers have no effect
+	return ctx, func() {
+		end(nil)
+		c.idle.Load().Stop()
+		c.whole.Load().Stop()
+	}
 }
 
 // extend starts the time-out again.
@@ -1184,15 +1188,12 @@ func (x *trail) showBody(part []byte, isEnd bool) {
 }
 
 // tracedTransport shows requests of a client and their responses.
-type tracedTransport struct {
-	*tap
-	http.RoundTripper
-}
+type tracedTransport struct{ *tap }
 
 // RoundTrip makes a request.
 func (t tracedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	x, r := t.showRequest(r)
-	response, err := t.RoundTripper.RoundTrip(r)
+	response, err := http.DefaultTransport.RoundTrip(r)
 	if err == nil {
 		x.showStatus(response.StatusCode, response.Header)
 		response.Body = tracedBody{response.Body, x}

@@ -2576,7 +2576,7 @@ func TestAnswersOfCall(t *testing.T) {
 	}
 }
 
-// Its time-out: progress starts it again, but a call takes at most ten times as long.
+// Its time-out: progress starts it again, but a call takes at most ten times as long. It leaves no timer behind.
 func TestTimeoutOfCall(t *testing.T) {
 	for _, test := range []struct {
 		n, delayMs int
@@ -2589,10 +2589,12 @@ func TestTimeoutOfCall(t *testing.T) {
 			}
 			defer c.Close()
 			ctx, cancel := c.limit(t.Context())
-			defer cancel()
 			err := c.CallWithProgress(ctx, "tools/call", count(test.n, test.delayMs), nil, c.extend)
 			if fmt.Sprint(err) != test.want {
 				t.Error(test, err)
+			}
+			if cancel(); c.idle.Load().Stop() || c.whole.Load().Stop() {
+				t.Error(test, "a timer runs after the call")
 			}
 		})
 	}
