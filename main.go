@@ -434,7 +434,7 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 	endpoints.Handle("/sse", sse)
 	for _, path := range []string{"", "/mcp", "/sse"} {
 		if o.authServer != "" {
-			endpoints.Handle(metadataPath+path, guarded(o.guard, o.metadata(path)))
+			endpoints.Handle(metadataPath+path, guarded(o.guard, o.metadata))
 		}
 	}
 	shown := http.Handler(endpoints)
@@ -498,13 +498,11 @@ func (o *options) origin(r *http.Request) string {
 
 // metadata says which servers issue tokens for a path: RFC 9728. It needs no credentials, because a
 // client asks for it before it has a token.
-func (o *options) metadata(path string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		// It fails only if the client has gone.
-		_ = json.NewEncoder(w).Encode(map[string]any{"authorization_servers": []string{o.authServer},
-			"bearer_methods_supported": []string{"header"}, "resource": o.origin(r) + path})
-	}
+func (o *options) metadata(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	// It fails only if the client has gone.
+	_ = json.NewEncoder(w).Encode(map[string]any{"authorization_servers": []string{o.authServer},
+		"bearer_methods_supported": []string{"header"}, "resource": o.origin(r) + r.URL.Path[len(metadataPath):]})
 }
 
 // ==== Calling ====
@@ -513,16 +511,17 @@ func (o *options) metadata(path string) http.HandlerFunc {
 type caller struct {
 	*options
 	Client
-	input *bufio.Scanner             // lines of standard input
-	idle  atomic.Pointer[time.Timer] // ends the call that is running after a while without progress
-	whole atomic.Pointer[time.Timer] // ends it after ten times as long, with progress or without
-	form  sync.Mutex                 // held by the form that the user fills in
+	isSeen bool                       // standard output is a terminal: somebody sees it
+	input  *bufio.Scanner             // lines of standard input
+	idle   atomic.Pointer[time.Timer] // ends the call that is running after a while without progress
+	whole  atomic.Pointer[time.Timer] // ends it after ten times as long, with progress or without
+	form   sync.Mutex                 // held by the form that the user fills in
 }
 
 // call connects to a server. Then it makes one call, or one for each line of standard input, or
 // prints a summary.
 func call(ctx context.Context, o *options) error {
-	c := &caller{options: o, input: bufio.NewScanner(os.Stdin)}
+	c := &caller{options: o, isSeen: isTerminal(os.Stdout), input: bufio.NewScanner(os.Stdin)}
 	c.input.Buffer(nil, 64<<20)
 	c.Info = Implementation{Name: "mcpwire", Title: "mcpwire call", Version: version}
 	c.Client.Versions, c.ConnectTimeout, c.Log = o.versions, o.timeout, newLog()
@@ -624,12 +623,17 @@ func (c *caller) callAndPrint(ctx context.Context, method, params string) (resul
 		return nil, fmt.Errorf("%s: %w", method, err)
 	}
 	line, _ := encode(result) // it may have come in several lines
-	if isTerminal(os.Stdout) {
-		line = []byte(Printable(string(line)))
+	return result, c.print(string(line) + "\n")
+}
+
+// print prints on standard output. What a program reads there is exactly what the server has sent.
+func (c *caller) print(text string) error {
+	if c.isSeen {
+		text = Printable(text)
 	}
 	flush(50 * time.Millisecond) // who reads both in one place reads them in order
-	_, err = fmt.Println(string(line))
-	return result, err
+	_, err := fmt.Print(text)
+	return err
 }
 
 // callLines makes a call for each line of standard input: METHOD [PARAMS]. If one fails, the next
@@ -731,8 +735,7 @@ func (c *caller) summarize(ctx context.Context) error {
 	if !c.json {
 		text = summaryLines(text)
 	}
-	_, err := fmt.Print(text)
-	return errors.Join(failed, err)
+	return errors.Join(failed, c.print(text))
 }
 
 // summaryLines returns the members of a summary as lines: one for each, and for a list one for each
@@ -1395,7 +1398,7 @@ func isObject(text string) bool { return json.Valid([]byte(text)) && strings.Tri
 
 // ---- Flags ----
 
-// options are the flags of all commands. define, defineTarget and defineCall say which field belongs to
+// options are the flags of all commands. parse, define, defineTarget and defineCall say which field belongs to
 // which flag, and what it means. The last two are no flags: the commands keep there what they have found
 // out, and made.
 type options struct {
@@ -1424,6 +1427,7 @@ func (o *options) parse(command string, args []string) error {
 	flags := flag.NewFlagSet(command, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	define := map[string]func(*flag.FlagSet){"": o.define, "call": o.defineCall, "bridge": o.defineTarget}
+	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
 	define[command](flags)
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -1495,7 +1499,6 @@ func (o *options) define(flags *flag.FlagSet) {
 	text("tls-cert", "serve HTTPS with the certificate in this `file`", `.+`, setText(&o.tlsCert))
 	text("tls-key", "and the key in this `file`", `.+`, setText(&o.tlsKey))
 	flags.Func("versions", "`list` of versions to offer, separated by commas (default all)", o.setVersions)
-	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
 	flags.BoolVar(&o.watch, "watch", false, "show every message on the page for browsers")
 	flags.BoolFunc("version", "print the version", func(string) error {
 		fmt.Println("mcpwire", version)
@@ -1529,7 +1532,6 @@ func (o *options) defineCall(flags *flag.FlagSet) {
 func (o *options) defineTarget(flags *flag.FlagSet) {
 	o.header = http.Header{}
 	text := textFlags(flags)
-	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
 	flags.IntVar(&o.maxBody, "max-body", 64<<20, "`bytes` in one message, in either direction")
 	text("header", "`'K: V'` to send with every HTTP request, repeatable", `[^\s:]+:[^\r\n]*`, func(line string) {
 		name, value, _ := strings.Cut(line, ":")

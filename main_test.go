@@ -2576,6 +2576,29 @@ func TestAnswersOfCall(t *testing.T) {
 	}
 }
 
+// At a terminal it prints nothing of a server that a terminal may act on, but a program reads JSON as it came.
+func TestPrintedByCall(t *testing.T) {
+	stdout := os.Stdout
+	defer func() { os.Stdout = stdout }()
+	d := newDemo()
+	d.Instructions = "a\u009b2J\u202eb" // JSON writes these as they are
+	for isSeen, want := range map[bool]string{true: "a\ufffd2J\ufffdb", false: d.Instructions} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		os.Stdout = w
+		c := &caller{options: &options{tap: &tap{}, json: true, timeout: time.Minute}, isSeen: isSeen}
+		if err = c.Connect(t.Context(), piped(t, d, nil)); err == nil {
+			err = errors.Join(c.summarize(t.Context()), c.Close(), w.Close())
+		}
+		if printed, _ := io.ReadAll(r); err != nil || !strings.Contains(string(printed), `"instructions":"`+want+`"`) {
+			t.Errorf("%v: %q, %v", isSeen, printed, err)
+		}
+	}
+}
+
 // Its time-out: progress starts it again, but a call takes at most ten times as long. It leaves no timer behind.
 func TestTimeoutOfCall(t *testing.T) {
 	for _, test := range []struct {
