@@ -1376,10 +1376,10 @@ func main() {
 	exit(cmp.Or(special.status, 1))
 }
 
-// printError prints an error.
+// printError prints an error. A server may have made it as long as a message, which stderr would drop.
 func printError(err error) {
 	flush(time.Second) // so that there is room
-	fmt.Fprintln(stderr, "mcpwire:", Printable(hideQueries(err.Error())))
+	fmt.Fprintln(stderr, "mcpwire:", Printable(hideQueries(fmt.Sprintf("%.10000s", err))))
 }
 
 // isTerminal reports whether a user may be typing into file, or reading it. The null device, which is a

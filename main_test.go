@@ -2495,6 +2495,7 @@ func TestProgram(t *testing.T) {
 		{`call -tool ask -answer {"name":"Ada"} SELF`, "", 0, `Hello, Ada`},
 		{"call -tool ask SELF", "", 3, `(?s)declined, because -answer is not given: What is your name\?.*the user chose decline`},
 		{"call -i SELF", typed, 1, `(?s)"hi".*nope: .*no JSON object: .*"prompts"`},
+		{"call -i -timeout 1m SELF", strings.Repeat("x", 9<<20) + " [1]", 1, `^mcpwire: x{1000}`}, // an error of 9 MiB
 		{"bridge SELF", ping, 0, `{"jsonrpc":"2.0","id":"p","error":{"code":-32601,`},
 		{"bridge http://127.0.0.1:1/mcp?key=s3cret", ping, 0, `"id":"p","error":{"code":-32603,"message":"mcpwire bridge: .*refused"}`},
 		{"bridge false", ping, 1, `the server has hung up`},
