@@ -1081,12 +1081,14 @@ func (x *trail) show(side, text string) {
 //
 //	Authorization: Bearer s3cret      a field of a header
 //	Mcp-Session-Id: 5f3a91c2          the same, which names a session
-//	GET /mcp?key=s3cret               a request with a query
+//	GET /mcp?key=s3cret               a request with a query, of any method and any path
 //	POST /sse?session=5f3a91c2        the same, which names a session of 2024-11-05
 //	data: /sse?session=5f3a91c2       the data of an endpoint event of 2024-11-05
 //
-// A message is the data of an event, too. It is not changed, because it begins with {, [ or ".
-var secret = regexp.MustCompile(`^(Authorization: |Mcp-Session-Id: |(?:[A-Z]+ |data: *)[^ "{[?]*\?(?:session=)?)(.*)$`)
+// A message is the data of an event, too. It is not changed, because it begins with {, [ or ". Nor is
+// one in several lines: a method has no mark of JSON in it, and no blank before it.
+var secret = regexp.MustCompile(`^(Authorization: |Mcp-Session-Id: |` +
+	`(?:[^][{}",: ]+ [^ ?]*|data: *[^ "{[?]*)\?(?:session=)?)(.*)$`)
 
 // hide returns a line without its secret. In place of the id of a session it shows a name. What the
 // server tells the client is the id of a session: a server sends no other secret. The caller holds mu.
@@ -1153,8 +1155,7 @@ func (t *tap) showRequest(r *http.Request) (*trail, *http.Request) {
 	whole := cmp.Or[io.ReadCloser](r.Body, http.NoBody)            // a GET that was redirected has none
 	body, _ := io.ReadAll(io.LimitReader(whole, int64(t.maxBody))) // an error comes again at the next Read
 	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), whole))
-	head := r.Method + " " + r.URL.RequestURI() + "\n" + shownHeader(r.Header)
-	x.show(">", strings.TrimRight(head+"\n"+string(body), "\n"))
+	x.show(">", strings.TrimRight(r.Method+" "+r.URL.RequestURI()+"\n"+shownHeader(r.Header)+"\n"+string(body), "\n"))
 	return x, r
 }
 

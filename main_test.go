@@ -2533,6 +2533,22 @@ func TestProgramOverHTTP(t *testing.T) {
 	}
 }
 
+// A trace hides the query of each request, whatever its method and its path are, and changes no message.
+func TestTraceHidesQueries(t *testing.T) {
+	x := &trail{tap: &tap{}}
+	for _, line := range []string{"GET /mcp", "GET /[mcp]", "get /mcp", "M-SEARCH /mcp", "a.b!#$%&'*+^_`|~1 /mcp", "GET x:{\"", "PUT *"} {
+		if got := x.hide(line+"?key=s3cret&a=?", ">"); got != line+"?…" {
+			t.Errorf("%s?key=s3cret is shown as %s", line, got)
+		}
+	}
+	for _, line := range []string{`{"a": "b?c"}`, `["a", "b?c"]`, `"a ?b"`, `}, {"a":"b?c"}`, `], "a?b"`, "  \"a\": \"b?c\"", "null, \"a?b\"",
+		`data: {"a": "b?c"}`, `data: ["a ?b"]`, `Accept: text/html; a?b`} {
+		if got := x.hide(line, ">"); got != line {
+			t.Errorf("%s is shown as %s", line, got)
+		}
+	}
+}
+
 // Whatever a trace is shown, it keeps little: 20,000 names of sessions, none for a long id, and 4 MiB of a line.
 func TestTraceIsBounded(t *testing.T) {
 	x := &trail{tap: &tap{}}
