@@ -1180,12 +1180,13 @@ func (x *trail) showStatus(status int, header http.Header) {
 // showBody shows the complete lines of a part of the response's body, and keeps the rest for the next
 // part.
 func (x *trail) showBody(part []byte, isEnd bool) {
+	held := len(x.rest) // which has no line end, and may be long: only the part is searched
 	x.rest = append(x.rest, part...)
-	end := bytes.LastIndexByte(x.rest, '\n') + 1
+	end := held + bytes.LastIndexByte(part, '\n') + 1
 	if isEnd || len(x.rest) > 4<<20 { // more is not kept
-		end = len(x.rest)
+		held, end = 0, len(x.rest)
 	}
-	if end > 0 {
+	if end > held {
 		x.show("<", string(x.rest[:end]))
 		x.rest = x.rest[end:]
 	}
@@ -1364,7 +1365,7 @@ func main() {
 	if len(args) > 0 && commands[args[0]] != nil {
 		command, args = args[0], args[1:]
 	}
-	o := &options{}
+	o := &options{header: http.Header{}}
 	err := o.parse(command, args)
 	if err == nil {
 		err = commands[command](ctx, o)
@@ -1531,7 +1532,6 @@ func (o *options) defineCall(flags *flag.FlagSet) {
 
 // defineTarget defines the flags that bridge and call have in common.
 func (o *options) defineTarget(flags *flag.FlagSet) {
-	o.header = http.Header{}
 	text := textFlags(flags)
 	flags.IntVar(&o.maxBody, "max-body", 64<<20, "`bytes` in one message, in either direction")
 	text("header", "`'K: V'` to send with every HTTP request, repeatable", `[^\s:]+:[^\r\n]*`, func(line string) {

@@ -2549,7 +2549,8 @@ func TestTraceHidesQueries(t *testing.T) {
 	}
 }
 
-// Whatever a trace is shown, it keeps little: 20,000 names of sessions, none for a long id, and 4 MiB of a line.
+// Whatever a trace is shown, it keeps little: 20,000 names of sessions, none for a long id, and 4 MiB of a line. A line that comes
+// in many parts costs no more than another.
 func TestTraceIsBounded(t *testing.T) {
 	x := &trail{tap: &tap{}}
 	isNamed := func(id string) bool { return x.hide("Mcp-Session-Id: "+id, "<") != "Mcp-Session-Id: …" }
@@ -2565,6 +2566,14 @@ func TestTraceIsBounded(t *testing.T) {
 		if x.showBody(make([]byte, 1<<20), false); len(x.rest) > 4<<20 {
 			t.Error(len(x.rest), "bytes of a line are kept")
 		}
+	}
+	x.rest = nil
+	began := time.Now()
+	for range 256 << 10 { // some milliseconds; if each searched all that came before it, 15 seconds
+		x.showBody([]byte("x"), false)
+	}
+	if spent := time.Since(began); spent > 3*time.Second {
+		t.Error("bytes that came one by one took", spent)
 	}
 }
 
