@@ -26,7 +26,7 @@ func main() {
 		log.Fatal("usage: client TOOL ARGUMENTS URL, or TOOL ARGUMENTS COMMAND..., such as: client count '{\"n\":3}' http://127.0.0.1:8080/mcp")
 	}
 	if err := run(os.Args[1], json.RawMessage(os.Args[2]), os.Args[3:]); err != nil {
-		log.Fatal(err)
+		log.Fatal(printable(err.Error()))
 	}
 }
 
@@ -44,12 +44,12 @@ func run(tool string, arguments json.RawMessage, target []string) error {
 	var result mcp.ToolResult
 	params := mcp.CallToolParams{Name: tool, Arguments: arguments}
 	err := client.CallWithProgress(ctx, "tools/call", params, &result, func(p mcp.ProgressParams) {
-		fmt.Println("progress:", p.Progress, p.Message)
+		fmt.Println("progress:", p.Progress, printable(p.Message))
 	})
 	if err != nil {
 		return err
 	}
-	fmt.Println(result.Text())
+	fmt.Println(printable(result.Text()))
 	if result.IsError {
 		return fmt.Errorf("the tool %s has failed", tool)
 	}
@@ -74,10 +74,10 @@ func dialers(target []string) []mcp.Dialer {
 
 var input = bufio.NewScanner(os.Stdin)
 
-// printable leaves out what could control a terminal: anybody may have written a question.
+// printable leaves out what could control a terminal: anybody may have written what a server sends.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
+		if !unicode.IsPrint(r) && r != '\n' && r != '\t' {
 			return -1
 		}
 		return r
