@@ -942,7 +942,9 @@ func (b *bridged) toServer(ctx context.Context, x *Exchange) (any, error) {
 	m := x.Request
 	b.clientPeer.Store(x.Peer)
 	result, err := b.send(ctx, m)
-	if errors.Is(err, errUnread) || m.Method == "initialize" && b.takeOtherWay(err) {
+	// A notification that the server has not taken in time is given up, and not sent again.
+	isLost := errors.Is(err, errUnread) && !errors.Is(err, context.DeadlineExceeded)
+	if isLost || m.Method == "initialize" && b.takeOtherWay(err) {
 		result, err = b.send(ctx, m)
 	}
 	if fault, _ := reasons(err); err != nil && fault == nil {
@@ -1428,9 +1430,8 @@ TARGET is a URL, or a command with its arguments. The flags of this command:`
 func (o *options) parse(command string, args []string) error {
 	flags := flag.NewFlagSet(command, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	define := map[string]func(*flag.FlagSet){"": o.define, "call": o.defineCall, "bridge": o.defineTarget}
 	flags.BoolVar(&o.trace, "trace", false, "print every message to stderr")
-	define[command](flags)
+	map[string]func(*flag.FlagSet){"": o.define, "call": o.defineCall, "bridge": o.defineTarget}[command](flags)
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Println(usage)
