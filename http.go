@@ -370,7 +370,7 @@ func hasRequest(in Payload) bool {
 func isListen(in Payload) bool { return !in.Batch && in.Messages[0].Method == "subscriptions/listen" }
 
 // needsPlace reports whether a payload counts among the requests that run at once: initialize must
-// always be possible, and a subscription costs nothing while it waits.
+// always be possible, and a subscription waits, without an end of its own.
 func needsPlace(in Payload) bool {
 	return hasRequest(in) && (in.Batch || in.Messages[0].Method != "initialize" && !isListen(in))
 }
@@ -973,9 +973,11 @@ type Guard struct {
 	// answered; any other error is a 401, and so is a user without a name, as an unknown key of a map
 	// gives it. nil: everybody is let in, as "".
 	Authenticate func(*http.Request) (principal string, err error)
-	MaxBody      int64         // bytes of a POST; 0: 4 MiB
-	KeepAlive    time.Duration // how long a stream is silent before a comment is sent; 0: 15 s, negative: none is sent
-	Log          *slog.Logger  // nil: silent
+	MaxBody      int64 // bytes of a POST; 0: 4 MiB
+	// KeepAlive is how long a stream is silent before a comment is sent; 0: 15 s. Negative: none is sent, and
+	// a client that has gone without a word may not be noticed.
+	KeepAlive time.Duration
+	Log       *slog.Logger // nil: silent
 }
 
 // AuthError is an error of Guard.Authenticate.

@@ -213,7 +213,7 @@ type Server struct {
 	Methods      map[string]HandlerFunc // further methods, such as completion/complete, and notifications
 	Capabilities map[string]any         // declared beside, or in place of, what is offered, by name
 	Logging      bool                   // handlers send messages with Exchange.Log
-	Announce     []string               // whose changes are announced: "tools", "resources", "prompts"
+	Announce     []string               // whose changes are announced, to whoever asks: "tools", "resources", "prompts"
 	StateKey     []byte                 // seals requestState, the same on all replicas; nil: a random key
 
 	tools     catalog[Tool, toolFunc]
@@ -597,8 +597,8 @@ type toolFunc func(ctx context.Context, x *Exchange, arguments json.RawMessage) 
 
 // AddTool offers a tool, or replaces the one of this name. Calls of it run at the same time.
 //
-// Its arguments are read into an A, as Bind does. The schema is for the client: arguments are not
-// compared with it here. What run returns becomes the answer of the request:
+// Its arguments are read into an A, as Bind does: a struct without embedded ones. The schema is for the
+// client: arguments are not compared with it here. What run returns becomes the answer of the request:
 //
 //	a string, a Content, a ToolResult   the result
 //	an InputRequired                    questions to the user, and run is called again
@@ -1864,7 +1864,7 @@ func (c ResourceContents) MarshalJSON() ([]byte, error) {
 type ReadFunc func(ctx context.Context, x *Exchange, uri string) (contents any, err error)
 
 // ReadTemplateFunc is a ReadFunc for the URIs of a template. values are what its variables stand
-// for, without percent-encoding.
+// for, without percent-encoding: %2F is a slash, so a value is no safe part of a path.
 type ReadTemplateFunc func(ctx context.Context, x *Exchange, uri string, values map[string]string) (any, error)
 
 // ReadResourceResult is the result of resources/read.
@@ -2139,8 +2139,9 @@ func textOf(value json.RawMessage) string {
 // ---- requestState ----
 //
 // What a handler wants to remember travels to the client and back. It is sealed with AES-GCM: the
-// client can neither read nor change it, nor use it later, for another request, or as another user
-// (2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow).
+// client can neither read nor change it, nor use it after an hour, for another request, or as another
+// user (2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow). Within the hour it can be
+// used again.
 
 // stateTTL is how long a user may take to answer.
 const stateTTL = time.Hour

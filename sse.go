@@ -55,7 +55,7 @@ type Event struct {
 	hasID bool // when it was read: an empty id is one, too
 }
 
-// Append appends e as it travels.
+// Append appends e as it travels. Type and ID must not have line ends, and Data no CR.
 func (e Event) Append(b []byte) []byte {
 	if e.Type != "" {
 		b = fmt.Appendf(b, "event: %s\n", e.Type)
