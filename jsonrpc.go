@@ -628,8 +628,8 @@ func (p *Peer) read() {
 // serve serves a payload on the goroutine that has read it. It returns false if that goroutine
 // shall not read on.
 //
-// It would be enough to start a goroutine for each request. We save that, one third of the
-// processor's time: the reader serves the request itself, and only if that takes longer than a
+// It would be enough to start a goroutine for each request, but a call on stdio would cost more than
+// twice as much. So the reader serves the request itself, and only if that takes longer than a
 // millisecond, a second goroutine reads on in its place. If Stop is too late to prevent that, the
 // goroutine that served the request ends, because the second one reads now. So there is always
 // exactly one reader. Before the second one may read, all requests are in the table of the Peer: a

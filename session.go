@@ -4,7 +4,8 @@
 package main
 
 // MCP itself: the revisions, a Server with what it offers, and a Client. How messages travel is
-// in the other files.
+// in the other files, also what a server remembers of a client over HTTP (sse.go): so three files
+// make a server on stdio.
 //
 // There are two eras. In the legacy era a session begins with a handshake, and is remembered. In
 // the modern era each request says the same in its _meta, and nothing is remembered:
