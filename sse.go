@@ -176,8 +176,9 @@ func splitLines() bufio.SplitFunc {
 //	         the answer is dropped                                          ended
 //
 // The mutex is held during a write: 30 seconds and more if the client does not read. Whoever takes
-// the response back (see wait) sets a deadline on the writer first, so that such a write fails. The
-// mutex of a stream and that of the Sessions are never held at the same time.
+// the response back (see wait) sets a deadline on the writer first, so that such a write fails; only one
+// that begins in the same moment may still take its time. The mutex of a stream and that of the
+// Sessions are never held at the same time.
 
 type streamState int
 
