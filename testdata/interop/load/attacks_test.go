@@ -45,6 +45,12 @@ func TestAttack(t *testing.T) {
 	largeHeader, largeBody := modernCall("large", "{}", "")
 	icons := `{"name":"icons","version":"1","icons":[{}` + strings.Repeat(",{}", 4_000_000/len(",{}")) + "]}"
 	iconsHeader, iconsBody := modernCall("count", fmt.Sprintf(`{"n":%d,"delayMs":1000}`, endless), icons)
+	var junk strings.Builder // members that nobody knows
+	for i := 0; junk.Len() < 4_000_000; i++ {
+		fmt.Fprintf(&junk, `"%x":1,`, i)
+	}
+	listHeader, listBody := modernCall("count", `{"n":1}`, "")
+	with := func(member, text string) string { return strings.Replace(listBody, member, member+text, 1) }
 	for _, test := range []struct {
 		name  string
 		run   func(*target)
@@ -68,6 +74,14 @@ func TestAttack(t *testing.T) {
 		{name: "ManyConversations", run: (*target).attackWithConversations},
 		// 4 MB of the shortest icons there are, in requests that run on.
 		{name: "Icons", run: flood{header: iconsHeader, calls: 5, body: iconsBody}.run},
+		// 4 MB of the shortest members there are, in different places.
+		{name: "Members/Message", run: flood{header: listHeader, calls: 8, body: with(`{`, junk.String())}.run},
+		{name: "Members/Params", run: flood{header: listHeader, calls: 8, body: with(`"params":{`, `"requestState":"x",`+junk.String())}.run},
+		{name: "Members/Answers", run: flood{header: listHeader, calls: 8,
+			body: with(`"params":{`, `"inputResponses":{`+junk.String()+`"x":1},`)}.run},
+		// A refusal repeats the id.
+		{name: "RefusedUnread", run: flood{header: strings.Replace(listHeader, "2026", "1999", 1), calls: 60,
+			body: strings.Replace(listBody, `"id":1`, `"id":"`+strings.Repeat("x", 4_000_000)+`"`, 1)}.run},
 		{name: "FewDescriptors/Events", run: func(s *target) { s.attackDescriptors(both) }, files: 256},
 		{name: "FewDescriptors/JSON", run: func(s *target) { s.attackDescriptors(onlyJSON) }, files: 256},
 	} {
