@@ -123,8 +123,8 @@ func NumberID(n int64) ID { return ID{strconv.FormatInt(n, 10)} }
 // String returns the ID as JSON.
 func (id ID) String() string { return id.text }
 
-// key returns the ID in the one form in which responses and cancellations are matched: some encoders write a string with
-// other escapes than it came with.
+// key returns the ID in the one form in which responses and cancellations are matched: some encoders
+// write a string with other escapes than it came with.
 func (id ID) key() ID {
 	if strings.Contains(id.text, `\`) {
 		return ID{string(appendString(nil, unquote([]byte(id.text))))}
