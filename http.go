@@ -174,8 +174,8 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //	it is unknown                  an error; but initialize negotiates
 //	it is modern                   the modern era: more has to be right
 //	it is legacy                   the legacy era
-//	it is not named                the legacy era: a session, initialize, or a server that also serves
-//	                               clients before 2025-06-18, which do not name it; otherwise an error
+//	it is not named                the legacy era, in a session, for initialize, and if a revision without
+//	                               this header is served, or no modern one; otherwise an error
 //
 // A batch can name the version only in the header.
 func (h *StreamableHandler) era(in Payload, header http.Header) (rev Revision, isModern bool, err error) {
@@ -189,7 +189,7 @@ func (h *StreamableHandler) era(in Payload, header http.Header) (rev Revision, i
 	all, legacy := offered(versions, isAny), offered(versions, isLegacy)
 	isModern = rev.Modern || len(legacy) == 0
 	negotiates := !in.Batch && m.Method == "initialize" && meta.ProtocolVersion == ""
-	servesOld := len(legacy) == len(all) || slices.Contains(all, "2025-03-26")
+	headless := offered(versions, func(r Revision) bool { return !r.VersionHeader })
 	switch {
 	case in.Batch && isModern:
 		return rev, isModern, invalidRequest("a batch, which this version does not have")
@@ -199,7 +199,7 @@ func (h *StreamableHandler) era(in Payload, header http.Header) (rev Revision, i
 		return rev, isModern, mismatch("MCP-Protocol-Version is not the version of the body")
 	case named != "" && !negotiates && !slices.Contains(all, named):
 		return rev, isModern, unsupported(named, versions)
-	case !isModern && (named != "" || negotiates || h.Sessions != nil || servesOld):
+	case !isModern && (named != "" || negotiates || h.Sessions != nil || len(headless) > 0 || len(legacy) == len(all)):
 		return rev, isModern, nil // a Server tells what is wrong with a legacy _meta
 	case m.Kind() == KindResponse:
 		return rev, isModern, invalidRequest("a response: this server asks nothing")
@@ -304,7 +304,8 @@ func (h *StreamableHandler) useSession(w http.ResponseWriter, r *http.Request, p
 	return s
 }
 
-// postInSession serves what a legacy client has sent in a session.
+// postInSession serves what a legacy client has sent in a session. It lends the response to the stream of
+// the call, and waits until that gives it back: see "A stream of the server" in sse.go.
 func (h *StreamableHandler) postInSession(w http.ResponseWriter, r *http.Request, in Payload, x Exchange, done func()) {
 	s := h.useSession(w, r, x.Principal)
 	if s == nil {

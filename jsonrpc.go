@@ -31,7 +31,7 @@ package main
 // The last column says whether a handler may send a request meanwhile: at a server it asks the
 // client, and at a client the server.
 //
-// Sixteen words, as they are used in all files:
+// Eighteen words, as they are used in all files:
 //
 //	message     a request, a notification or a response
 //	payload     what travels at once: a message, or a batch of them
@@ -43,6 +43,8 @@ package main
 //	revision    a version of MCP, such as 2025-11-25
 //	era         modern: 2026-07-28, where each request stands alone; legacy: all before, with initialize
 //	session     what a server remembers of a legacy client over HTTP, by its Mcp-Session-Id
+//	stateless   without a session: each POST stands alone
+//	principal   the user who sends a request, as Guard.Authenticate names them
 //	stream      messages of the server in one HTTP response, as server-sent events
 //	standalone  the stream of a session that belongs to no request: a GET reads it
 //	event id    names an event of a stream; a client that lost the connection comes back with it

@@ -2549,8 +2549,7 @@ func TestTraceHidesQueries(t *testing.T) {
 	}
 }
 
-// Whatever a trace is shown, it keeps little: 20,000 names of sessions, none for a long id, and 4 MiB of a line. A line that comes
-// in many parts costs no more than another.
+// Whatever a trace is shown, it keeps little: 20,000 names of sessions, none for a long id, and 4 MiB of a line.
 func TestTraceIsBounded(t *testing.T) {
 	x := &trail{tap: &tap{}}
 	isNamed := func(id string) bool { return x.hide("Mcp-Session-Id: "+id, "<") != "Mcp-Session-Id: …" }

@@ -907,7 +907,7 @@ func (x *Exchange) ask(ctx context.Context, need InputRequired) error {
 // readInput reads the answers of a modern client, which came with its request, and keeps them for
 // Input.
 func (s *Server) readInput(x *Exchange) error {
-	if isTooLong(x.Request.Params) || isTooLong(member(x.Request.Params, "inputResponses")) {
+	if hasTooMany(x.Request.Params) || hasTooMany(member(x.Request.Params, "inputResponses")) {
 		return InvalidParams("Invalid params: more than %d members, or 'inputResponses'", maxQuestions)
 	}
 	var params struct {
@@ -922,9 +922,9 @@ func (s *Server) readInput(x *Exchange) error {
 	return err
 }
 
-// isTooLong reports whether an object has more than maxQuestions members: what is made of them needs
+// hasTooMany reports whether an object has more than maxQuestions members: what is made of them needs
 // much more memory than their text.
-func isTooLong(object json.RawMessage) bool {
+func hasTooMany(object json.RawMessage) bool {
 	count := 0
 	for range Each(object) {
 		count++
@@ -1241,9 +1241,9 @@ func (c *Client) useConnection(ctx context.Context) (*connection, error) {
 	return n, nil
 }
 
-// giveUp lets no further call use a connection. It closes the connection, too, but not if the session
-// is lost: that connection ends by itself, because other calls may still use it, and each of these
-// calls must learn that the server has not read its request.
+// giveUp lets no further call use a connection, and closes it. If the session is lost, the connection is
+// not closed here: calls that are under way must learn from the server that it has not read them, and
+// then the connection ends by itself.
 func (n *connection) giveUp(why error) {
 	n.isGivenUp.Store(true)
 	if !errors.Is(why, ErrSessionEnded) {
@@ -1459,7 +1459,7 @@ func (c *Client) Notify(ctx context.Context, method string, params any) error {
 }
 
 // withConnection runs send with the current connection. If that turns out to be of no use, it runs
-// send once more, with a new connection.
+// send once more, with a new connection. That ctx has ended says nothing about the connection.
 func (c *Client) withConnection(ctx context.Context, send func(n *connection) error) (err error) {
 	for range 2 {
 		n, failed := c.useConnection(ctx)
