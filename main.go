@@ -1067,7 +1067,7 @@ func (x *trail) show(side, text string) {
 	}
 	shown := fmt.Sprintf("%.60000s", lines.String())                          // the beginning is enough for a page
 	data, _ := encode(map[string]string{"session": x.session, "text": shown}) // texts can be encoded
-	event := Event{Data: data}.Append(nil)
+	event := fmt.Appendf(nil, "data: %s\n\n", data)
 	for key := range x.watchers.Range {
 		select {
 		case key.(chan []byte) <- event:

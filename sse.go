@@ -45,33 +45,14 @@ import (
 
 // ---- Events ----
 
-// Event is a unit of an event stream (WHATWG HTML, 9.2).
+// Event is a unit of an event stream, as it was read (WHATWG HTML, 9.2).
 type Event struct {
 	Type  string // "": message
 	ID    string
 	Data  []byte
 	Retry time.Duration // how long the client shall wait before it comes back; 0: the client decides
 
-	hasID bool // when it was read: an empty id is one, too
-}
-
-// Append appends e as it travels. Type and ID must not have line ends, and Data no CR.
-func (e Event) Append(b []byte) []byte {
-	if e.Type != "" {
-		b = fmt.Appendf(b, "event: %s\n", e.Type)
-	}
-	if e.ID != "" {
-		b = fmt.Appendf(b, "id: %s\n", e.ID)
-	}
-	if e.Retry > 0 {
-		b = fmt.Appendf(b, "retry: %d\n", e.Retry.Milliseconds())
-	}
-	if e.Data != nil || e.Retry == 0 {
-		for line := range bytes.SplitSeq(e.Data, []byte("\n")) {
-			b = fmt.Appendf(b, "data: %s\n", line)
-		}
-	}
-	return append(b, '\n')
+	hasID bool // an empty id is one, too
 }
 
 // ReadEvents reads an event stream. An event may have max bytes. One that is cut off by the end
@@ -453,7 +434,7 @@ func (x *Exchange) Disconnect(retry time.Duration) {
 	defer st.mu.Unlock()
 	if st.w != nil && st.polling && !st.jsonOnly {
 		st.open()
-		st.write(Event{Retry: retry}.Append(nil))
+		st.write(fmt.Appendf(nil, "retry: %d\n\n", retry.Milliseconds()))
 		st.loseReader()
 	}
 }
@@ -545,9 +526,9 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 	query := r.URL.Query() // may hold a key of the client
 	query.Set("session", s.id)
 	path, _, _ := strings.Cut(r.RequestURI, "?") // as the client has sent it, also behind http.StripPrefix
-	endpoint := path + "?" + query.Encode()
+	endpoint := fmt.Appendf(nil, "event: endpoint\ndata: %s?%s\n\n", path, query.Encode())
 	st.mu.Lock()
-	back := st.lendAnew(w, false, Event{Type: "endpoint", Data: []byte(endpoint)}.Append(nil))
+	back := st.lendAnew(w, false, endpoint)
 	st.mu.Unlock()
 	st.wait(r.Context(), w, back)
 }
