@@ -277,7 +277,7 @@ func (h *StreamableHandler) initialize(w http.ResponseWriter, in Payload, base E
 	base.Peer, base.via = s.Peer, s.standalone
 	out := s.register(s.ctx, in, base).run()
 	defer h.held.Add(-out.held)
-	h.Sessions.nameStream(s, s.standalone, "0")
+	h.Sessions.addStream(s, s.standalone)
 	switch {
 	case out.Messages[0].Error != nil:
 		s.Close()
@@ -321,11 +321,7 @@ func (h *StreamableHandler) postInSession(w http.ResponseWriter, r *http.Request
 		return
 	}
 	st := h.newStream(r)
-	if !h.Sessions.addStream(s, st) {
-		done()
-		refuse(w, http.StatusNotFound, "Session not found")
-		return
-	}
+	h.Sessions.addStream(s, st)
 	x.via, x.canAsk = st, true
 	work := s.register(s.ctx, in, x)
 	lending := h.Sessions.takeOver(r.Context(), st)

@@ -1782,8 +1782,11 @@ func TestSessionEndsBetween(t *testing.T) {
 		_, id, _ := strings.Cut(open(h), ": ")
 		s := h.Sessions.startUse(id, "")
 		h.Sessions.remove(s, ErrSessionEnded, false)
-		if h.Sessions.addStream(s, &stream{}) {
-			t.Error("it gets a stream")
+		st := &stream{}
+		h.Sessions.addStream(s, st)
+		st.add(payload(&Message{Method: "m"}))
+		if h.Sessions.endCall(s, st); len(h.Sessions.ended) > 0 || h.Sessions.kept.Load() > 0 {
+			t.Error("its stream is kept")
 		}
 		if h.Sessions.endUse(s); s.idle.Stop() {
 			t.Error("it waits for its end")

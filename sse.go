@@ -195,7 +195,7 @@ type stream struct {
 	jsonOnly   bool // the client takes no stream
 	eventsOnly bool // the client takes only a stream
 	keepAlive  time.Duration
-	last       atomic.Int64 // the number of the last event: findStream must not wait for the mutex
+	last       atomic.Int64 // the number of the last event, for those who must not wait for the mutex
 
 	// Guarded by Sessions.mu:
 	endedAt    time.Time // zero: the call runs
@@ -634,7 +634,7 @@ type session struct {
 
 	// Guarded by Sessions.mu:
 	streams    map[string]*stream
-	lastStream int
+	nextStream int         // its id; that of the standalone stream is 0
 	busy       int         // requests of HTTP that are open; a call may outlive its own
 	idle       *time.Timer // runs remove
 }
@@ -700,25 +700,16 @@ func (t *Sessions) endUse(s *session) {
 	}
 }
 
-// addStream adds the stream of a call; false: the session has ended.
-func (t *Sessions) addStream(s *session, st *stream) bool {
+// addStream makes a stream one of the session. The first one is the standalone stream, with the id 0. If the
+// session has just ended, so does the call of the stream: see endCall.
+func (t *Sessions) addStream(s *session, st *stream) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.byID[s.id] != s {
-		return false
-	}
-	s.lastStream++
-	t.nameStream(s, st, strconv.Itoa(s.lastStream))
-	return true
-}
-
-// nameStream makes a stream one of the session. The caller holds t.mu, unless nobody else knows
-// the session yet.
-func (t *Sessions) nameStream(s *session, st *stream, id string) {
 	rev := agreementOf(s.Peer).revision
-	st.id, st.session, st.table, st.resumable = id, s.id, t, t.Keep > 0 && rev.Resume
+	st.id, st.session, st.table, st.resumable = strconv.Itoa(s.nextStream), s.id, t, t.Keep > 0 && rev.Resume
 	st.polling = st.resumable && rev.Polling
-	s.streams[id] = st
+	s.streams[st.id] = st
+	s.nextStream++
 }
 
 // findStream returns the stream of an event id, and the number of the event; nil: there is none.
@@ -747,15 +738,12 @@ func (t *Sessions) takeOver(ctx context.Context, st *stream) context.Context {
 
 // endCall says that the call of a stream has ended. Its client may still come back for it.
 func (t *Sessions) endCall(s *session, st *stream) {
-	st.mu.Lock()
-	isKept := len(st.kept) > 0
-	st.mu.Unlock()
 	t.mu.Lock()
 	old := t.takeExpired(2)
 	switch {
 	case t.byID[s.id] != s:
 		old = append(old, st)
-	case isKept:
+	case st.resumable && st.last.Load() > 0:
 		st.endedAt, st.endLending = time.Now(), nil
 		t.ended = append(t.ended, st)
 	default:
