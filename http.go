@@ -339,7 +339,7 @@ func (h *StreamableHandler) postInSession(w http.ResponseWriter, r *http.Request
 func (h *StreamableHandler) serveSession(w http.ResponseWriter, r *http.Request, s *session) {
 	defer h.Sessions.endUse(s)
 	if r.Method == http.MethodDelete {
-		h.Sessions.remove(s, errors.New("the client has ended the session"), false)
+		h.Sessions.remove(s, errors.New("the client has ended the session"))
 		return
 	}
 	st, n := s.standalone, -1

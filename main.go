@@ -424,10 +424,10 @@ func (o *options) handlers(demo *demo, log *slog.Logger) (mcp *StreamableHandler
 	mcp = &StreamableHandler{Handler: demo, Guard: o.private("/mcp")}
 	prefix := strings.TrimPrefix(o.replica+"-", "-")
 	if !o.stateless {
-		mcp.Sessions = &Sessions{Max: o.maxSessions, Prefix: prefix, Keep: o.keep, IdleTimeout: o.sessionTTL, Log: log}
+		mcp.Sessions = &Sessions{Max: o.maxSessions, Prefix: prefix, Keep: o.keep, IdleTimeout: o.sessionTTL}
 	}
 	sse = &SSEHandler{Handler: demo, Guard: o.private("/sse")}
-	sse.Sessions.Max, sse.Sessions.Prefix, sse.Sessions.Log = o.maxSessions, prefix, log
+	sse.Sessions.Max, sse.Sessions.Prefix = o.maxSessions, prefix
 	endpoints := http.NewServeMux()
 	endpoints.Handle("/mcp", mcp)
 	endpoints.Handle("/mcp/{$}", mcp)

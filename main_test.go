@@ -1781,7 +1781,7 @@ func TestSessionEndsBetween(t *testing.T) {
 		h := serving(t, newDemo(), 1<<20)
 		_, id, _ := strings.Cut(open(h), ": ")
 		s := h.Sessions.startUse(id, "")
-		h.Sessions.remove(s, ErrSessionEnded, false)
+		h.Sessions.remove(s, ErrSessionEnded)
 		st := &stream{}
 		h.Sessions.addStream(s, st)
 		st.add(payload(&Message{Method: "m"}))

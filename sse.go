@@ -181,7 +181,10 @@ const (
 	leastKept  = 8 << 10          // bytes that the stream of a call keeps, whatever the others keep
 )
 
-var errNoStream = errors.New("the client cannot be reached on this request")
+var (
+	errNoStream = errors.New("the client cannot be reached on this request")
+	errIdle     = errors.New("the session was idle")
+)
 
 // A stream carries what belongs to a call, or to no call: then a GET reads it.
 type stream struct {
@@ -189,11 +192,10 @@ type stream struct {
 	session    string    // its id
 	resumable  bool      // its events have ids, such as 4/1, 4/2 in the stream 4, and are kept
 	table      *Sessions // counts what is kept
-	eventType  string
-	persistent bool // an answer does not end it: HTTP+SSE
-	polling    bool // it begins with an event that has only an id, and may be broken off
-	jsonOnly   bool // the client takes no stream
-	eventsOnly bool // the client takes only a stream
+	isOld      bool      // of HTTP+SSE: it carries all answers of its session, and its events have a type
+	polling    bool      // it begins with an event that has only an id, and may be broken off
+	jsonOnly   bool      // the client takes no stream
+	eventsOnly bool      // the client takes only a stream
 	keepAlive  time.Duration
 	last       atomic.Int64 // the number of the last event, for those who must not wait for the mutex
 
@@ -372,7 +374,7 @@ func (st *stream) answer(p Payload, status int) {
 			st.add(p)
 		}
 	}
-	if !st.persistent {
+	if !st.isOld {
 		st.state = streamEnded
 		st.giveBack()
 	}
@@ -382,8 +384,8 @@ func (st *stream) answer(p Payload, status int) {
 func (st *stream) add(p Payload) {
 	number := int(st.last.Add(1))
 	text := make([]byte, 0, p.held/2+200) // a message is one line, and may be large: it is copied once
-	if st.eventType != "" {
-		text = fmt.Appendf(text, "event: %s\n", st.eventType)
+	if st.isOld {
+		text = append(text, "event: message\n"...)
 	}
 	if st.resumable {
 		text = fmt.Appendf(text, "id: %s\n", st.eventID(number))
@@ -517,12 +519,12 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 	s.Value.Store(agreement{legacyOnly: true})
 	s.busy = 1 // this GET
 	st := s.standalone
-	st.eventType, st.persistent, st.keepAlive = "message", true, h.silence()
+	st.isOld, st.keepAlive = true, h.silence()
 	if !h.Sessions.add(s) {
 		refuse(w, http.StatusServiceUnavailable, "Too many sessions")
 		return
 	}
-	defer h.Sessions.remove(s, errors.New("the client has hung up"), false)
+	defer h.Sessions.remove(s, errors.New("the client has hung up"))
 	query := r.URL.Query() // may hold a key of the client
 	query.Set("session", s.id)
 	path, _, _ := strings.Cut(r.RequestURI, "?") // as the client has sent it, also behind http.StripPrefix
@@ -646,7 +648,6 @@ type Sessions struct {
 	IdleTimeout time.Duration // how long a session lives without an open request or stream; 0: 30 minutes
 	Max         int           // 0: 10,000
 	Prefix      string        // of all ids: a proxy can route by it
-	Log         *slog.Logger  // nil: that of the handler
 
 	kept atomic.Int64 // bytes, of all streams
 
@@ -658,7 +659,7 @@ type Sessions struct {
 
 // newSession returns a session that is not in the table yet.
 func (t *Sessions) newSession(h Handler, owner string, held *atomic.Int64, log *slog.Logger) *session {
-	s := &session{Peer: newPeer(context.Background(), h, cmp.Or(t.Log, log)), id: t.Prefix + rand.Text(), owner: owner}
+	s := &session{Peer: newPeer(context.Background(), h, log), id: t.Prefix + rand.Text(), owner: owner}
 	s.streams, s.standalone = map[string]*stream{}, &stream{table: t}
 	s.via, s.held = s.standalone, held
 	return s
@@ -672,8 +673,8 @@ func (t *Sessions) add(s *session) bool {
 		return false
 	}
 	put(&t.byID, s.id, s)
-	end := func() { t.remove(s, errors.New("the session was idle"), true) }
-	s.idle = time.AfterFunc(min(t.idleTimeout(), time.Minute), end) // of a session that is never used
+	// A session that is never used has a minute.
+	s.idle = time.AfterFunc(min(t.idleTimeout(), time.Minute), func() { t.remove(s, errIdle) })
 	return true
 }
 
@@ -771,13 +772,13 @@ func (t *Sessions) takeExpired(n int) (old []*stream) {
 	return old
 }
 
-// remove ends a session, its calls and its streams; or, if only an idle one shall go, perhaps not.
-// Calls that run are answered first: their handlers are cancelled, and their streams end with them.
-func (t *Sessions) remove(s *session, why error, onlyIdle bool) {
+// remove ends a session, its calls and its streams. Calls that run are answered first: their handlers
+// are cancelled, and their streams end with them.
+func (t *Sessions) remove(s *session, why error) {
 	t.mu.Lock()
-	if onlyIdle && s.busy > 0 {
+	if why == errIdle && s.busy > 0 { // endUse starts the timer anew
 		t.mu.Unlock()
-		return // it comes here again
+		return
 	}
 	delete(t.byID, s.id)
 	s.idle.Stop()
@@ -803,7 +804,7 @@ func (t *Sessions) Close() {
 	all := slices.Collect(maps.Values(t.byID))
 	t.mu.Unlock()
 	for _, s := range all {
-		t.remove(s, errors.New("the server ends"), false)
+		t.remove(s, errors.New("the server ends"))
 	}
 }
 
