@@ -59,13 +59,10 @@ import (
 
 // ---- The server ----
 
-// StreamableHandler serves Streamable HTTP, on one path of a mux. Set the fields before use. If Handler is
-// neither a *Server nor embeds one, set Versions, too. In that case nobody checks the arguments that
-// the header repeats.
+// StreamableHandler serves Streamable HTTP, on one path of a mux. Set the fields before use.
 type StreamableHandler struct {
-	Handler     Handler
+	Handler     Handler   // a *Server, or a struct that embeds one: its versions and marks are checked here
 	Sessions    *Sessions // nil: there are none, and each legacy POST stands alone
-	Versions    []string  // nil: those of the Server, or else all
 	MaxRequests int       // that run at once; 0: 3,072
 	Guard
 	limits
@@ -102,16 +99,16 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	version := r.Header.Get("Mcp-Protocol-Version")
+	version, versions := r.Header.Get("Mcp-Protocol-Version"), h.server().Versions
 	switch {
 	case r.Method == http.MethodPost:
 		h.post(w, r, principal)
 	case r.Method != http.MethodGet && r.Method != http.MethodDelete:
 		refuseMethod(w, "GET, POST, DELETE")
-	case h.Sessions == nil || revision(version).Modern || len(offered(h.versions(), isLegacy)) == 0:
+	case h.Sessions == nil || revision(version).Modern || len(offered(versions, isLegacy)) == 0:
 		refuseMethod(w, "POST")
-	case version != "" && !slices.Contains(offered(h.versions(), isAny), version):
-		reject(w, http.StatusBadRequest, ID{}, unsupported(version, h.versions()))
+	case version != "" && !slices.Contains(offered(versions, isAny), version):
+		reject(w, http.StatusBadRequest, ID{}, unsupported(version, versions))
 	case r.Method == http.MethodGet && !accepts(r, "text/event-stream"):
 		refuse(w, http.StatusNotAcceptable, "Accept must allow text/event-stream")
 	default:
@@ -121,23 +118,16 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serverFacts is what a StreamableHandler asks a Server, also one that is embedded in a Handler.
-type serverFacts interface {
-	versions() []string
-	HeaderParams(tool string) []HeaderParam
-}
-
-var _ serverFacts = (*Server)(nil)
-
-func (s *Server) versions() []string { return s.Versions }
-
-// versions returns the versions that are served; nil: all.
-func (h *StreamableHandler) versions() []string {
-	if server, ok := h.Handler.(serverFacts); ok && h.Versions == nil {
-		return server.versions()
+// server returns the Server that the Handler is, or embeds. Of another Handler nothing is known: an empty Server
+// stands for it, which has all versions.
+func (h *StreamableHandler) server() *Server {
+	if known, ok := h.Handler.(interface{ self() *Server }); ok {
+		return known.self()
 	}
-	return h.Versions
+	return &Server{}
 }
+
+func (s *Server) self() *Server { return s }
 
 // post serves a POST. A modern request, and one without a session, ends with its connection. A
 // request in a session runs on.
@@ -179,7 +169,7 @@ func (h *StreamableHandler) post(w http.ResponseWriter, r *http.Request, princip
 //
 // A batch can name the version only in the header.
 func (h *StreamableHandler) era(in Payload, header http.Header) (rev Revision, isModern bool, err error) {
-	version, versions := header.Get("Mcp-Protocol-Version"), h.versions()
+	version, versions := header.Get("Mcp-Protocol-Version"), h.server().Versions
 	m, meta := in.Messages[0], Meta{}
 	if !in.Batch && (m.Kind() == KindRequest || m.Kind() == KindNotification) {
 		meta, err = m.Meta()
@@ -394,11 +384,10 @@ func (h *StreamableHandler) checkHeader(header http.Header, m *Message) error {
 	if key := nameMember[m.Method]; key != "" && !repeats(header["Mcp-Name"], member(m.Params, key)) {
 		return mismatch("Mcp-Name does not repeat '" + key + "'")
 	}
-	server, ok := h.Handler.(serverFacts)
-	if !ok || m.Method != "tools/call" {
+	if m.Method != "tools/call" {
 		return nil
 	}
-	for _, p := range server.HeaderParams(textOf(member(m.Params, "name"))) {
+	for _, p := range h.server().HeaderParams(textOf(member(m.Params, "name"))) {
 		value, err := p.Find(member(m.Params, "arguments"))
 		if err != nil {
 			return mismatch(err.Error())
