@@ -447,11 +447,10 @@ func (s *Server) modernResult(method string, result any, mayKeep bool) (any, err
 		return nil, err
 	}
 	prefix := `{"resultType":"complete"}`
-	if mayKeep {
+	if _, asks := result.(InputRequired); asks {
+		prefix = `{"resultType":"input_required"}`
+	} else if mayKeep {
 		prefix = `{"resultType":"complete","ttlMs":0,"cacheScope":"private"}`
-	}
-	if _, asks := result.(inputRequiredResult); asks {
-		prefix = `{}` // it says its type itself, and is not to be kept
 	}
 	info := s.Info
 	if method != "server/discover" {
@@ -673,7 +672,7 @@ func toolResult(result any) (any, error) {
 		return r, nil
 	case *ToolResult:
 		return toolResult(*r)
-	case inputRequiredResult:
+	case InputRequired:
 		return r, nil
 	}
 	text, err := encode(result)
@@ -776,23 +775,17 @@ func (x *Exchange) hasCapability(name, part string) bool {
 //	> result 1: the answer                 > tools/call, id 2: the same, with inputResponses, requestState
 //	< result 1                             < result 2
 
-// InputRequired says what a handler needs from the client.
+// InputRequired says what a handler needs from the client. A modern server sends it as the result, and
+// seals State: the client cannot read it.
 type InputRequired struct {
-	Requests map[string]InputRequest // by keys of the handler's choice
-	State    string                  // comes back with the answers, within an hour; the client cannot read it
+	Requests map[string]InputRequest `json:"inputRequests,omitempty"` // by keys of the handler's choice
+	State    string                  `json:"requestState,omitempty"`  // comes back with the answers, within an hour
 }
 
 // InputRequest is one question: elicitation/create, sampling/createMessage or roots/list.
 type InputRequest struct {
 	Method string `json:"method"`
 	Params any    `json:"params,omitempty"`
-}
-
-// inputRequiredResult is an InputRequired as a modern server sends it.
-type inputRequiredResult struct {
-	ResultType    string                  `json:"resultType"`
-	InputRequests map[string]InputRequest `json:"inputRequests,omitempty"`
-	RequestState  string                  `json:"requestState,omitempty"`
 }
 
 // ElicitParams are the params of elicitation/create.
@@ -866,7 +859,7 @@ func (s *Server) withInput(ctx context.Context, x *Exchange, run func() (any, er
 			return nil, err
 		}
 		if x.Revision().Modern {
-			return inputRequiredResult{"input_required", need.Requests, s.seal(x, need.State)}, nil
+			return InputRequired{need.Requests, s.seal(x, need.State)}, nil
 		}
 		if err := x.ask(ctx, need); err != nil {
 			return nil, err
@@ -1966,7 +1959,7 @@ func (s *Server) readResource(ctx context.Context, x *Exchange, params ResourceP
 		contents.Blob = r
 	case ResourceContents:
 		contents = r
-	default: // a ReadResourceResult, or an inputRequiredResult
+	default: // a ReadResourceResult, or an InputRequired
 		return result, err
 	}
 	return ReadResourceResult{[]ResourceContents{contents}}, err
