@@ -162,8 +162,8 @@ type Meta struct {
 	ProtocolVersion    string          `json:"io.modelcontextprotocol/protocolVersion,omitempty"`
 	ClientInfo         json.RawMessage `json:"io.modelcontextprotocol/clientInfo,omitempty"` // an Implementation
 	ClientCapabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities,omitempty"`
-	LogLevel           *string         `json:"io.modelcontextprotocol/logLevel,omitempty"`
-	ProgressToken      json.RawMessage `json:"progressToken,omitempty"` // a string or an integer
+	LogLevel           *string         `json:"io.modelcontextprotocol/logLevel,omitempty"` // nil: no log messages
+	ProgressToken      json.RawMessage `json:"progressToken,omitempty"`                    // a string or an integer
 }
 
 // Meta reads the _meta of a message.
@@ -256,7 +256,6 @@ func agreementOf(p *Peer) agreement {
 type requestInfo struct {
 	revision Revision
 	meta     Meta
-	logLevel string                     // the lowest level that the client wants; "": no log messages
 	reported *float64                   // the last progress; nil: none was reported
 	inputs   map[string]json.RawMessage // the answers to the last InputRequired, by key
 	state    string                     // the State of the last InputRequired
@@ -377,7 +376,9 @@ func (s *Server) chooseRevision(x *Exchange) error {
 	case meta.ProtocolVersion != "" && !namesLegacy:
 		return s.useMeta(x, meta, agreed.legacyOnly)
 	case agreed.revision.Version != "" || needsNoVersion:
-		s.useAgreement(x, agreed, meta.ProgressToken)
+		x.canAsk = agreed.isReady
+		agreed.meta.ProgressToken = meta.ProgressToken // the only thing that a legacy request says in _meta
+		x.Value = &requestInfo{revision: agreed.revision, meta: agreed.meta}
 		return nil
 	}
 	return withVersions(InvalidParams("_meta lacks %s, and initialize has not been called", metaVersion), s.Versions)
@@ -395,27 +396,11 @@ func (s *Server) useMeta(x *Exchange, meta Meta, legacyOnly bool) error {
 		return unsupported(meta.ProtocolVersion, s.Versions)
 	}
 	info := &requestInfo{revision: revision(meta.ProtocolVersion), meta: meta}
-	if s.Logging && meta.LogLevel != nil {
-		info.logLevel = *meta.LogLevel
+	if !s.Logging {
+		info.meta.LogLevel = nil
 	}
 	x.Value = info
 	return checkModern(meta, s.Versions)
-}
-
-// useAgreement makes x a request of the legacy era: what is known about the client was said in
-// initialize, except the progress token of the request. Until the client has set a level, it gets
-// log messages from "info" on.
-func (s *Server) useAgreement(x *Exchange, agreed agreement, progressToken json.RawMessage) {
-	x.canAsk = agreed.isReady
-	info := &requestInfo{revision: agreed.revision, meta: agreed.meta}
-	info.meta.ProgressToken = progressToken
-	if s.Logging && !agreed.stateless {
-		info.logLevel = "info"
-		if agreed.meta.LogLevel != nil {
-			info.logLevel = *agreed.meta.LogLevel
-		}
-	}
-	x.Value = info
 }
 
 // checkModern returns an error if the _meta of a modern request lacks something.
@@ -482,9 +467,13 @@ func (s *Server) initialize(_ context.Context, x *Exchange, params InitializePar
 	}
 	meta := Meta{ProtocolVersion: version, ClientInfo: bytes.Clone(params.ClientInfo)}
 	meta.ClientCapabilities = bytes.Clone(params.Capabilities) // or the whole message would stay in memory
+	stateless := agreementOf(x.Peer).stateless
+	if s.Logging && !stateless {
+		meta.LogLevel = new("info") // until the client sets another level
+	}
 	s.changeAgreement(x.Peer, func(a *agreement) { a.revision, a.meta, a.isReady = revision(version), meta, false })
 	x.Peer.AllowBatches.Store(revision(version).Batches)
-	declared, err := encode(s.capabilities(agreementOf(x.Peer).stateless))
+	declared, err := encode(s.capabilities(stateless))
 	return ServerInfo{Version: version, Capabilities: declared, Info: &s.Info, Instructions: s.Instructions}, err
 }
 
@@ -699,8 +688,8 @@ var logLevels = []string{"debug", "info", "notice", "warning", "error", "critica
 // Log sends a log message about the request, if the server has Logging and the level is wanted: a
 // modern request names a level; a legacy client has set one, or gets info and above.
 func (x *Exchange) Log(ctx context.Context, level string, data any) error {
-	least := x.info().logLevel
-	if least == "" || slices.Index(logLevels, level) < slices.Index(logLevels, least) {
+	least := x.info().meta.LogLevel
+	if least == nil || slices.Index(logLevels, level) < slices.Index(logLevels, *least) {
 		return nil
 	}
 	return x.Notify(ctx, "notifications/message", map[string]any{"level": level, "data": data})
