@@ -2041,42 +2041,36 @@ func ReadHeaderParams(schema json.RawMessage) ([]HeaderParam, error) {
 	if !bytes.Contains(schema, []byte(mark)) {
 		return nil, nil
 	}
-	marks := markReader{names: map[string]bool{}}
-	err := marks.read(bytes.TrimSpace(schema), nil)
-	if err == nil && bytes.Count(schema, []byte(`"`+mark+`"`)) != len(marks.found) {
+	found, err := addMarks(nil, bytes.TrimSpace(schema), nil)
+	if err == nil && bytes.Count(schema, []byte(`"`+mark+`"`)) != len(found) {
 		err = errors.New(mark + " stands where no argument is, or too deep")
 	}
-	return marks.found, err
+	return found, err
 }
 
-// markReader is what ReadHeaderParams has found so far.
-type markReader struct {
-	found []HeaderParam
-	names map[string]bool // the names of found, in lower case
-}
-
-// read reads the schema of one argument, which path leads to, and those of its properties. At the
-// schema of all arguments, path is empty.
-func (r *markReader) read(schema json.RawMessage, path []string) error {
+// addMarks adds to found what the schema of one argument marks, which path leads to, and what those of
+// its properties mark. At the schema of all arguments, path is empty.
+func addMarks(found []HeaderParam, schema json.RawMessage, path []string) (_ []HeaderParam, err error) {
 	if value := member(schema, mark); value != nil {
 		name, kind := textOf(value), textOf(member(schema, "type"))
 		isName := name != "" && strings.Trim(name, tokenChars) == ""
 		isSimple := kind == "string" || kind == "integer" || kind == "boolean"
-		if len(path) == 0 || !isSimple || !isName || r.names[strings.ToLower(name)] {
-			return fmt.Errorf("%s %.100q is not a new name for a simple argument", mark, name)
+		isTaken := slices.ContainsFunc(found, func(p HeaderParam) bool { return strings.EqualFold(p.Name, name) })
+		if len(path) == 0 || !isSimple || !isName || isTaken {
+			return nil, fmt.Errorf("%s %.100q is not a new name for a simple argument", mark, name)
 		}
-		r.names[strings.ToLower(name)] = true
-		r.found = append(r.found, HeaderParam{name, path})
+		found = append(found, HeaderParam{name, path})
 	}
-	if len(path) == maxMarkDepth || len(r.found) == maxMarks {
-		return nil
+	if len(path) == maxMarkDepth || len(found) == maxMarks {
+		return found, nil
 	}
 	for name, property := range Each(member(schema, "properties")) {
-		if err := r.read(property, append(slices.Clone(path), name)); err != nil {
-			return err
+		found, err = addMarks(found, property, append(slices.Clone(path), name))
+		if err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return found, nil
 }
 
 // maxMarkDepth is how many names the path of a marked argument may have. Each level of a schema is
