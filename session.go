@@ -219,7 +219,7 @@ type Server struct {
 
 	tools     catalog[Tool, toolFunc]
 	resources catalog[Resource, ReadFunc]
-	templates catalog[ResourceTemplate, templateReader]
+	templates catalog[ResourceTemplate, func(uri string) ReadFunc]
 	prompts   catalog[Prompt, PromptFunc]
 
 	mu          sync.Mutex          // guards the field below, and changes of an agreement
@@ -1881,11 +1881,26 @@ func (s *Server) AddResource(r Resource, read ReadFunc) {
 // RemoveResource takes a resource back.
 func (s *Server) RemoveResource(uri string) { s.resources.remove(s, "resources", uri) }
 
-// AddResourceTemplate offers the resources whose URIs fit a template.
+// AddResourceTemplate offers the resources whose URIs fit a template. It makes a regular expression of
+// that, with a group for each variable: note:///{name} is ^note:///(?P<name>[^/]+)$.
 func (s *Server) AddResourceTemplate(t ResourceTemplate, read ReadTemplateFunc) {
 	parts := templateVariable.ReplaceAllString(regexp.QuoteMeta(t.URITemplate), "(?P<$1>[^/]+)")
 	pattern := regexp.MustCompile("^" + parts + "$")
-	s.templates.add(s, "resources", t.URITemplate, t, templateReader{pattern, read})
+	find := func(uri string) ReadFunc { // nil: the URI does not fit
+		groups := pattern.FindStringSubmatch(uri)
+		if groups == nil {
+			return nil
+		}
+		values := map[string]string{}
+		for i, name := range pattern.SubexpNames() {
+			decoded, err := url.PathUnescape(groups[i])
+			if name != "" && err == nil { // the group without a name is the whole URI
+				values[name] = decoded
+			}
+		}
+		return func(ctx context.Context, x *Exchange, uri string) (any, error) { return read(ctx, x, uri, values) }
+	}
+	s.templates.add(s, "resources", t.URITemplate, t, find)
 }
 
 // RemoveResourceTemplate takes a template back.
@@ -1893,31 +1908,8 @@ func (s *Server) RemoveResourceTemplate(uriTemplate string) {
 	s.templates.remove(s, "resources", uriTemplate)
 }
 
-// templateReader is what stands behind a template. pattern is the template as a regular expression
-// with a group for each variable: note:///{name} is ^note:///(?P<name>[^/]+)$.
-type templateReader struct {
-	pattern *regexp.Regexp
-	read    ReadTemplateFunc
-}
-
 // templateVariable is a variable such as {name} after QuoteMeta.
 var templateVariable = regexp.MustCompile(`\\\{(\w+)\\\}`)
-
-// forURI returns a ReadFunc for a URI that fits the template, and nil for any other.
-func (t templateReader) forURI(uri string) ReadFunc {
-	groups := t.pattern.FindStringSubmatch(uri)
-	if groups == nil {
-		return nil
-	}
-	values := map[string]string{}
-	for i, name := range t.pattern.SubexpNames() {
-		decoded, err := url.PathUnescape(groups[i])
-		if name != "" && err == nil { // the group without a name is the whole URI
-			values[name] = decoded
-		}
-	}
-	return func(ctx context.Context, x *Exchange, uri string) (any, error) { return t.read(ctx, x, uri, values) }
-}
 
 // findResource returns the function that reads a URI, and the media type that was declared for it.
 func (s *Server) findResource(uri string) (read ReadFunc, mimeType string) {
@@ -1925,7 +1917,7 @@ func (s *Server) findResource(uri string) (read ReadFunc, mimeType string) {
 		return resource.run, resource.shown.MimeType
 	}
 	for _, template := range s.templates.sorted() {
-		if read := template.run.forURI(uri); read != nil {
+		if read := template.run(uri); read != nil {
 			return read, template.shown.MimeType
 		}
 	}
