@@ -84,34 +84,31 @@ func (c *lineConn) Read() (Payload, error) {
 			fault := invalidRequest(fmt.Sprintf("a line of more than %d bytes", c.maxLine))
 			fault.cause = err
 			return payload(invalidMessage(ID{}, fault)), nil
-		case len(bytes.TrimSpace(line)) > 0:
-			return Decode(line), nil // an err comes again at the next call
 		case err != nil:
 			return Payload{}, err
+		case len(bytes.TrimSpace(line)) > 0:
+			return Decode(line), nil
 		}
 	}
 }
 
-// readLine returns a line without its end. Nobody else uses these bytes.
+// readLine returns a line without its end. Nobody else uses these bytes. Of a line that is too long it
+// keeps only the beginning, while it reads on to the end.
 func (c *lineConn) readLine() (line []byte, err error) {
-	tooLong := false
-	for {
-		part, err := c.reader.ReadSlice('\n')
-		tooLong = tooLong || len(line)+len(part) > c.maxLine+len("\r\n")
-		if tooLong {
-			line = nil
-		} else {
+	for isPart := true; isPart && err == nil; {
+		var part []byte
+		part, isPart, err = c.reader.ReadLine() // a part is what its buffer holds
+		if len(line) <= c.maxLine {
 			line = append(line, part...)
 		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		line = bytes.TrimRight(line, "\r\n")
-		if err == nil && (tooLong || len(line) > c.maxLine) {
-			return nil, bufio.ErrTooLong
-		}
-		return line, err
 	}
+	switch {
+	case len(line) > c.maxLine:
+		return nil, bufio.ErrTooLong
+	case len(line) > 0:
+		return line, nil // an err comes again at the next call
+	}
+	return nil, err
 }
 
 // Write writes a line at once, so that no two lines mix. If ctx ends when only a part is written,
