@@ -207,7 +207,7 @@ func (d CommandDialer) Dial(context.Context) (Conn, error) {
 		out.Close()
 		return nil, err
 	}
-	c.Conn = NewLineConn(out, in, cmp.Or(d.MaxMessage, clientMaxMessage), c.shutDown)
+	c.Conn = NewLineConn(out, in, cmp.Or(d.MaxMessage, clientMaxMessage), nil)
 	go func() { // ends with the process
 		c.err = command.Wait()
 		signalGroup(command.Process, os.Kill) // what it has left behind; later, the number may be that of others
@@ -232,9 +232,9 @@ func (c *child) Read() (Payload, error) {
 	return p, fmt.Errorf("the server process has closed its output: %w", err)
 }
 
-// shutDown ends the process as 2025-11-25 basic/lifecycle#shutdown says: its input ends, then
-// come two signals, each after a while, to the whole group.
-func (c *child) shutDown() error {
+// Close ends the process as 2025-11-25 basic/lifecycle#shutdown says: its input ends, then come two
+// signals, each after a while, to the whole group.
+func (c *child) Close() error {
 	c.once.Do(func() {
 		c.in.Close()
 		for _, s := range []os.Signal{syscall.SIGTERM, os.Kill} {
