@@ -1182,16 +1182,16 @@ func (x *trail) showStatus(status int, header http.Header) {
 // showBody shows the complete lines of a part of the response's body, and keeps the rest for the next
 // part.
 func (x *trail) showBody(part []byte, isEnd bool) {
-	held := len(x.rest) // which has no line end, and may be long: only the part is searched
-	x.rest = append(x.rest, part...)
-	end := held + bytes.LastIndexByte(part, '\n') + 1
-	if isEnd || len(x.rest) > 4<<20 { // more is not kept
-		held, end = 0, len(x.rest)
+	end := bytes.LastIndexByte(part, '\n') + 1
+	if isEnd || len(x.rest)+len(part) > 4<<20 { // more is not kept
+		end = len(part)
 	}
-	if end > held {
-		x.show("<", string(x.rest[:end]))
-		x.rest = x.rest[end:]
+	x.rest = append(x.rest, part[:end]...)
+	if end > 0 || isEnd && len(x.rest) > 0 {
+		x.show("<", string(x.rest))
+		x.rest = nil
 	}
+	x.rest = append(x.rest, part[end:]...)
 }
 
 // tracedTransport shows requests of a client and their responses.
