@@ -348,7 +348,7 @@ func (h *StreamableHandler) serveSession(w http.ResponseWriter, r *http.Request,
 
 // hasRequest reports whether something in a payload is to be answered.
 func hasRequest(in Payload) bool {
-	return len(in.Messages) == 0 || slices.ContainsFunc(in.Messages, func(m *Message) bool {
+	return slices.ContainsFunc(in.Messages, func(m *Message) bool {
 		return m.Kind() == KindRequest || m.Kind() == KindInvalid
 	})
 }
@@ -672,7 +672,7 @@ func (c *httpConn) follow(ctx context.Context, response *http.Response, m *Messa
 	for {
 		isDone, err := c.readStream(ctx, response, m, &at)
 		if isDone {
-			drain(response)
+			readSoon(response.Body, 50*time.Millisecond) // up to its end: then its connection can be used again
 			return err
 		}
 		response.Body.Close() // first: the server may be writing to it
@@ -682,13 +682,6 @@ func (c *httpConn) follow(ctx context.Context, response *http.Response, m *Messa
 		}
 		response = next
 	}
-}
-
-// drain reads a response to its end, if that comes at once: then its connection can be used again.
-func drain(response *http.Response) {
-	timer := time.AfterFunc(50*time.Millisecond, func() { response.Body.Close() })
-	defer timer.Stop()
-	_, _ = io.Copy(io.Discard, response.Body)
 }
 
 // readJSON reads a response that is JSON.
@@ -868,14 +861,20 @@ func (e *HTTPError) Unwrap() error {
 
 // newHTTPError reads the body of a response that is no answer.
 func newHTTPError(response *http.Response) *HTTPError {
-	timer := time.AfterFunc(time.Second, func() { response.Body.Close() }) // it may have no end
-	defer timer.Stop()
-	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	body := readSoon(response.Body, time.Second)
 	e := &HTTPError{Status: response.StatusCode, Header: response.Header, Body: body}
 	if in := Decode(body); len(in.Messages) == 1 && in.Messages[0].Kind() == KindResponse {
 		e.answer = in.Messages[0]
 	}
 	return e
+}
+
+// readSoon reads at most 64 KiB of a body, which may have no end, as long as limit allows.
+func readSoon(body io.ReadCloser, limit time.Duration) []byte {
+	timer := time.AfterFunc(limit, func() { body.Close() })
+	defer timer.Stop()
+	text, _ := io.ReadAll(io.LimitReader(body, 64<<10))
+	return text
 }
 
 // checkRedirect follows five redirects within the origin, with the same method. A credential must not
@@ -1071,16 +1070,16 @@ type limits struct {
 // is not in use any more; otherwise read has answered the request.
 func (l *limits) read(w http.ResponseWriter, r *http.Request, g *Guard, most int) (p Payload, release func(), ok bool) {
 	body, held, status := l.readBody(r, g)
+	p = Decode(body)
 	places := int64(0)
-	if status == http.StatusOK {
-		p = Decode(body)
-		if isListen(p) && len(body) > 2*maxSubscribed { // it stays in memory as long as the subscription
-			status = http.StatusRequestEntityTooLarge
-		} else if needsPlace(p) {
-			places = 1
-			if l.running.Add(1) > int64(cmp.Or(most, 3072)) {
-				status = http.StatusServiceUnavailable
-			}
+	switch {
+	case status != http.StatusOK:
+	case isListen(p) && len(body) > 2*maxSubscribed: // it stays in memory as long as the subscription
+		status = http.StatusRequestEntityTooLarge
+	case needsPlace(p):
+		places = 1
+		if l.running.Add(places) > int64(cmp.Or(most, 3072)) {
+			status = http.StatusServiceUnavailable
 		}
 	}
 	release = func() {
