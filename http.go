@@ -664,28 +664,24 @@ func (at *position) pause() time.Duration {
 
 // follow reads the response to a request, up to the answer. m is nil for the standalone stream.
 func (c *httpConn) follow(ctx context.Context, response *http.Response, m *Message) error {
-	defer func() { response.Body.Close() }()
 	if !isStream(response) {
 		return c.readJSON(ctx, response, m)
 	}
 	at := position{}
 	for {
 		isDone, err := c.readStream(ctx, response, m, &at)
-		if isDone {
-			readSoon(response.Body, 50*time.Millisecond) // up to its end: then its connection can be used again
+		if !isDone {
+			response, err = c.resume(ctx, &at, m == nil, err)
+		}
+		if isDone || err != nil {
 			return err
 		}
-		response.Body.Close() // first: the server may be writing to it
-		next, err := c.resume(ctx, &at, m == nil, err)
-		if err != nil {
-			return err
-		}
-		response = next
 	}
 }
 
 // readJSON reads a response that is JSON.
 func (c *httpConn) readJSON(ctx context.Context, response *http.Response, m *Message) error {
+	defer response.Body.Close()
 	if mediaType(response.Header) != "application/json" {
 		return newHTTPError(response)
 	}
@@ -702,6 +698,7 @@ func (c *httpConn) readJSON(ctx context.Context, response *http.Response, m *Mes
 
 // readStream reads events, up to the end of the connection, or up to the answer: then it returns true.
 func (c *httpConn) readStream(ctx context.Context, response *http.Response, m *Message, at *position) (bool, error) {
+	defer response.Body.Close() // before the next GET: the server may be writing to it
 	for e, err := range ReadEvents(response.Body, c.max) {
 		if err != nil {
 			return errors.Is(err, bufio.ErrTooLong), err // it would come again
@@ -715,6 +712,7 @@ func (c *httpConn) readStream(ctx context.Context, response *http.Response, m *M
 		}
 		at.quiet = 0
 		if isDone, err := c.accept(ctx, Decode(e.Data), response.Header, m); isDone || err != nil {
+			readSoon(response.Body, 50*time.Millisecond) // to its end: then its connection can be used again
 			return true, err
 		}
 	}
