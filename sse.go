@@ -442,24 +442,21 @@ func (x *Exchange) Disconnect(retry time.Duration) {
 }
 
 // resume lends the response of a GET, and writes what is kept after event n; a negative n stands
-// for what is sent from now on. It returns false if the stream has never had this event, or has
-// not kept all that follows it. Progress may be missing.
+// for what is sent from now on. It returns false if the stream has not kept all that follows the
+// event. Progress may be missing.
 func (st *stream) resume(w http.ResponseWriter, n int) (back <-chan struct{}, ok bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	isNew, last := n < 0, int(st.last.Load())
-	firstKept := last - len(st.kept)
 	if isNew {
 		n = last
 	}
-	if n < st.dropped || n > last {
+	if n < st.dropped {
 		return nil, false
 	}
 	text := []byte(":\n\n") // sends the head at once
-	if n < firstKept {
-		text = fmt.Appendf(nil, ": %d reports of progress are missing\n\n", firstKept-n)
-	}
-	for _, e := range st.kept[max(n-firstKept, 0):] {
+	missed := min(last-n, len(st.kept))
+	for _, e := range st.kept[len(st.kept)-missed:] {
 		text = append(text, e.text...)
 	}
 	return st.lendAnew(w, isNew, text), true
@@ -791,7 +788,6 @@ func (t *Sessions) remove(s *session, why error) {
 	clear(s.streams)
 	t.mu.Unlock()
 	s.end(why)
-	s.cancel(why)
 	for _, st := range streams {
 		go st.end() // may wait for a write to a slow client
 	}
