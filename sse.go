@@ -62,17 +62,18 @@ func ReadEvents(r io.Reader, max int) iter.Seq2[Event, error] {
 		lines := bufio.NewScanner(r)
 		lines.Buffer(nil, max+64)
 		lines.Split(splitLines())
-		e, hasData := Event{}, false
+		e := Event{}
 		for isFirst := true; lines.Scan(); isFirst = false {
 			line := lines.Bytes()
 			if isFirst {
 				line = bytes.TrimPrefix(line, []byte("\ufeff"))
 			}
 			if len(line) == 0 {
+				e.Data = bytes.TrimSuffix(e.Data, []byte("\n"))
 				if !yield(e, nil) {
 					return
 				}
-				e, hasData = Event{}, false
+				e = Event{}
 				continue
 			}
 			name, value, _ := bytes.Cut(line, []byte(":")) // a comment begins with the colon, so its name is empty
@@ -89,10 +90,7 @@ func ReadEvents(r io.Reader, max int) iter.Seq2[Event, error] {
 					e.ID, e.hasID = string(value), true
 				}
 			case "data":
-				if hasData {
-					e.Data = append(e.Data, '\n')
-				}
-				e.Data, hasData = append(e.Data, value...), true
+				e.Data = append(append(e.Data, value...), '\n')
 			case "retry":
 				if ms, err := strconv.ParseUint(string(value), 10, 31); err == nil {
 					e.Retry = time.Duration(ms) * time.Millisecond
