@@ -262,20 +262,19 @@ func (h *StreamableHandler) newStream(r *http.Request) *stream {
 // initialize opens a session. The header of the response names it, and all further requests of the
 // client repeat that name (2025-11-25 basic/transports#session-management).
 func (h *StreamableHandler) initialize(w http.ResponseWriter, in Payload, base Exchange) {
-	s := h.Sessions.newSession(h.Handler, base.Principal, &h.held, h.Log)
+	s := h.Sessions.open(h.Handler, base.Principal, &h.held, h.Log)
+	if s == nil {
+		refuse(w, http.StatusServiceUnavailable, "Too many sessions")
+		return
+	}
 	s.standalone.keepAlive = h.silence()
 	base.Peer, base.via = s.Peer, s.standalone
 	out := s.register(s.ctx, in, base).run()
 	defer h.held.Add(-out.held)
 	h.Sessions.addStream(s, s.standalone)
-	switch {
-	case out.Messages[0].Error != nil:
-		s.Close()
-	case !h.Sessions.add(s):
-		s.Close()
-		refuse(w, http.StatusServiceUnavailable, "Too many sessions")
-		return
-	default:
+	if out.Messages[0].Error != nil {
+		h.Sessions.remove(s, ErrClosed)
+	} else {
 		w.Header().Set("Mcp-Session-Id", s.id)
 	}
 	writeJSON(w, http.StatusOK, out)

@@ -510,15 +510,15 @@ func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal string) {
-	s := h.Sessions.newSession(h.Handler, principal, &h.held, h.Log)
-	s.Value.Store(agreement{legacyOnly: true})
-	s.busy = 1 // this GET
-	st := s.standalone
-	st.isOld, st.keepAlive = true, h.silence()
-	if !h.Sessions.add(s) {
+	s := h.Sessions.open(h.Handler, principal, &h.held, h.Log)
+	if s == nil {
 		refuse(w, http.StatusServiceUnavailable, "Too many sessions")
 		return
 	}
+	h.Sessions.startUse(s.id, principal) // by this GET: the session is never idle
+	s.Value.Store(agreement{legacyOnly: true})
+	st := s.standalone
+	st.isOld, st.keepAlive = true, h.silence()
 	defer h.Sessions.remove(s, errors.New("the client has hung up"))
 	query := r.URL.Query() // may hold a key of the client
 	query.Set("session", s.id)
@@ -652,25 +652,20 @@ type Sessions struct {
 	isClosed bool
 }
 
-// newSession returns a session that is not in the table yet.
-func (t *Sessions) newSession(h Handler, owner string, held *atomic.Int64, log *slog.Logger) *session {
-	s := &session{Peer: newPeer(context.Background(), h, log), id: t.Prefix + rand.Text(), owner: owner}
-	s.streams, s.standalone = map[string]*stream{}, &stream{table: t}
-	s.via, s.held = s.standalone, held
-	return s
-}
-
-// add puts a session into the table; false: there is no room.
-func (t *Sessions) add(s *session) bool {
+// open opens a session; nil: there is no room for it.
+func (t *Sessions) open(h Handler, owner string, held *atomic.Int64, log *slog.Logger) *session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.isClosed || len(t.byID) >= cmp.Or(t.Max, 10000) {
-		return false
+		return nil
 	}
+	s := &session{Peer: newPeer(context.Background(), h, log), id: t.Prefix + rand.Text(), owner: owner}
+	s.streams, s.standalone = map[string]*stream{}, &stream{table: t}
+	s.via, s.held = s.standalone, held
 	put(&t.byID, s.id, s)
 	// A session that is never used has a minute.
 	s.idle = time.AfterFunc(min(t.idleTimeout(), time.Minute), func() { t.remove(s, errIdle) })
-	return true
+	return s
 }
 
 // startUse returns a session of a principal for one request of HTTP, which calls endUse; nil: there
