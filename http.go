@@ -767,14 +767,11 @@ func (c *httpConn) resume(ctx context.Context, at *position, isStandalone bool, 
 		at.failures++
 		failed = fmt.Errorf("%w; then: %w", cut, err)
 		_, status := reasons(err)
-		isFinal := status != 0 && status/100 != 5 && status != 429 && status != 409
-		if isStandalone {
-			isFinal = status == 404 || status == 405
-		}
-		if isFinal {
+		mayPass := status == 0 || status == 409 || status == 429 || status/100 == 5
+		switch {
+		case status == 404 || status == 405 || !isStandalone && !mayPass:
 			return nil, c.checkSession(header, nil, failed)
-		}
-		if status == http.StatusBadRequest {
+		case status == 400:
 			at.lastID = "" // it is not known any more
 		}
 	}
