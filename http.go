@@ -337,7 +337,7 @@ func (h *StreamableHandler) serveSession(w http.ResponseWriter, r *http.Request,
 	}
 	if st != nil {
 		lending := h.Sessions.takeOver(r.Context(), st)
-		if back, ok := st.resume(w, n); ok {
+		if back, ok := st.resume(w, []byte(":\n\n"), n); ok { // a comment sends the head at once
 			st.wait(lending, w, back)
 			return
 		}

@@ -439,10 +439,10 @@ func (x *Exchange) Disconnect(retry time.Duration) {
 	}
 }
 
-// resume lends the response of a GET, and writes what is kept after event n; a negative n stands
-// for what is sent from now on. It returns false if the stream has not kept all that follows the
-// event. Progress may be missing.
-func (st *stream) resume(w http.ResponseWriter, n int) (back <-chan struct{}, ok bool) {
+// resume lends the response of a GET, in place of an older one. It writes a text, and what is kept
+// after event n; a negative n stands for what is sent from now on. It returns false if the
+// stream has not kept all that follows the event. Progress may be missing.
+func (st *stream) resume(w http.ResponseWriter, text []byte, n int) (back <-chan struct{}, ok bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	isNew, last := n < 0, int(st.last.Load())
@@ -452,28 +452,22 @@ func (st *stream) resume(w http.ResponseWriter, n int) (back <-chan struct{}, ok
 	if n < st.dropped {
 		return nil, false
 	}
-	text := []byte(":\n\n") // sends the head at once
-	missed := min(last-n, len(st.kept))
-	for _, e := range st.kept[len(st.kept)-missed:] {
-		text = append(text, e.text...)
-	}
-	return st.lendAnew(w, isNew, text), true
-}
-
-// lendAnew lends the response of a GET, in place of an older one, and writes the first text.
-func (st *stream) lendAnew(w http.ResponseWriter, isPrimed bool, text []byte) (back <-chan struct{}) {
 	st.loseReader()
 	hasEnded := st.state == streamEnded
 	if !hasEnded {
 		st.state = streamOpen
 	}
 	back = st.setWriter(w)
-	st.writeHead(isPrimed)
+	st.writeHead(isNew)
+	missed := min(last-n, len(st.kept))
+	for _, e := range st.kept[len(st.kept)-missed:] {
+		text = append(text, e.text...)
+	}
 	st.write(text)
 	if hasEnded {
 		st.giveBack()
 	}
-	return back
+	return back, true
 }
 
 // ---- HTTP+SSE: the transport of 2024-11-05 ----
@@ -524,9 +518,7 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 	query.Set("session", s.id)
 	path, _, _ := strings.Cut(r.RequestURI, "?") // as the client has sent it, also behind http.StripPrefix
 	endpoint := fmt.Appendf(nil, "event: endpoint\ndata: %s?%s\n\n", path, query.Encode())
-	st.mu.Lock()
-	back := st.lendAnew(w, false, endpoint)
-	st.mu.Unlock()
+	back, _ := st.resume(w, endpoint, -1)
 	st.wait(r.Context(), w, back)
 }
 
