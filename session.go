@@ -485,18 +485,15 @@ func (s *Server) discover(context.Context, *Exchange) (any, error) {
 
 func (s *Server) ping(context.Context, *Exchange) (any, error) { return nil, nil }
 
-// has reports whether there is something of a kind, such as a tool, or there may be some later.
-func (s *Server) has(kind string) bool {
-	return kind == "tools" && !s.tools.isEmpty() ||
-		kind == "resources" && !(s.resources.isEmpty() && s.templates.isEmpty()) ||
-		kind == "prompts" && !s.prompts.isEmpty() ||
-		kind == "logging" && s.Logging || s.announces(kind)
-}
-
-// offers reports whether the server has a capability, or declares it all the same. "" stands for no
-// capability at all, which every server has.
+// offers reports whether the server has a capability: there is something of this kind, such as a tool,
+// there may be some later, or it is declared all the same. "" stands for no capability at all, which
+// every server has.
 func (s *Server) offers(capability string) bool {
-	return capability == "" || s.Capabilities[capability] != nil || s.has(capability)
+	return capability == "" || s.Capabilities[capability] != nil || s.announces(capability) ||
+		capability == "tools" && !s.tools.isEmpty() ||
+		capability == "resources" && !(s.resources.isEmpty() && s.templates.isEmpty()) ||
+		capability == "prompts" && !s.prompts.isEmpty() ||
+		capability == "logging" && s.Logging
 }
 
 // capabilities returns what the server declares. Without a session, a server remembers no log level,
@@ -504,7 +501,7 @@ func (s *Server) offers(capability string) bool {
 func (s *Server) capabilities(stateless bool) map[string]any {
 	declared := map[string]any{}
 	for _, name := range []string{"tools", "resources", "prompts", "logging"} {
-		if !s.has(name) || stateless && name == "logging" {
+		if !s.offers(name) || stateless && name == "logging" {
 			continue
 		}
 		parts := map[string]any{}
