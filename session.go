@@ -319,16 +319,22 @@ var methods = map[string]method{
 }
 
 // Handle serves a message of a client. A function in Methods comes before the method of this name in
-// the table.
+// the table. Most notifications need nothing from a Server.
 func (s *Server) Handle(ctx context.Context, x *Exchange) (result any, err error) {
+	name := x.Request.Method
+	own, row := s.Methods[name], methods[name]
 	if x.Request.Kind() == KindNotification {
-		return s.handleNotification(ctx, x)
+		if name == "notifications/initialized" {
+			s.setReady(x.Peer)
+		}
+		if own == nil {
+			return nil, nil
+		}
+		return own(ctx, x)
 	}
 	if err := s.chooseRevision(x); err != nil {
 		return nil, err
 	}
-	name := x.Request.Method
-	own, row := s.Methods[name], methods[name]
 	switch {
 	case own != nil:
 		result, err = s.withInput(ctx, x, func() (any, error) { return own(ctx, x) })
@@ -341,17 +347,6 @@ func (s *Server) Handle(ctx context.Context, x *Exchange) (result any, err error
 		return result, err
 	}
 	return s.modernResult(name, result, row.mayKeep)
-}
-
-// handleNotification serves a notification. Most need nothing from a Server.
-func (s *Server) handleNotification(ctx context.Context, x *Exchange) (any, error) {
-	if x.Request.Method == "notifications/initialized" {
-		s.setReady(x.Peer)
-	}
-	if own := s.Methods[x.Request.Method]; own != nil {
-		return own(ctx, x)
-	}
-	return nil, nil
 }
 
 // chooseRevision decides which revision a request belongs to, and notes what the client says about
