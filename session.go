@@ -1311,11 +1311,12 @@ func (c *Client) dial(ctx context.Context, n *connection, dialer Dialer) error {
 	return nil
 }
 
-// probe asks server/discover, and returns the version to continue with: the picture above, as code.
+// probe asks server/discover, and returns the version to continue with: the picture above, as code. A
+// server that does not answer it may speak any legacy version.
 func (c *Client) probe(ctx context.Context, n *connection) (version string, err error) {
-	modern := offered(c.Versions, isModern)
+	modern, legacy := offered(c.Versions, isModern), offered(nil, isLegacy)
 	if len(modern) == 0 {
-		return c.fallBack(n, nil)
+		return c.chooseVersion(n, legacy, nil)
 	}
 	n.speak(modern[0])
 	soon, cancel := context.WithTimeout(ctx, cmp.Or(c.ProbeTimeout, 5*time.Second))
@@ -1323,7 +1324,7 @@ func (c *Client) probe(ctx context.Context, n *connection) (version string, err 
 	text, err := n.peer.RoundTrip(soon, &Message{Method: "server/discover", Params: withMeta(nil, n.meta)})
 	if err == nil && Bind(text, &n.server) == nil && len(n.server.Versions) > 0 {
 		_ = json.Unmarshal(member(member(text, "_meta"), metaServerInfo), &n.server.Info) // some servers have none
-		return c.chooseVersion(n, n.server.Versions)
+		return c.chooseVersion(n, n.server.Versions, nil)
 	}
 	fault, status := reasons(err)
 	isSilent := soon.Err() != nil || n.peer.reading.Err() != nil // too slow, or a process that has ended
@@ -1333,39 +1334,30 @@ func (c *Client) probe(ctx context.Context, n *connection) (version string, err 
 	case fault.is(CodeUnsupportedVersion):
 		var data struct{ Supported []string }
 		_ = json.Unmarshal(fault.Data, &data) // if this fails, there are no versions
-		return c.chooseVersion(n, data.Supported)
+		return c.chooseVersion(n, data.Supported, nil)
 	case fault.is(CodeMissingCapability): // a modern server, which wants something that we cannot do
 		return modern[0], nil
 	case fault.is(CodeMethodNotFound): // a legacy server, whatever the status is
-		return c.fallBack(n, err)
+		return c.chooseVersion(n, legacy, err)
 	case fault.is(CodeHeaderMismatch), status/100 == 3, status == 408, status == 429, status >= 500:
 		return "", err
 	case err != nil && fault == nil && status == 0 && !isSilent: // no network
 		return "", err
 	}
-	return c.fallBack(n, err)
+	return c.chooseVersion(n, legacy, err)
 }
 
-// fallBack returns the newest version of the legacy era, if the client speaks that era. why is the
-// reason for not using the modern era; nil: no reason is known.
-func (c *Client) fallBack(n *connection, why error) (version string, err error) {
-	legacy := offered(c.Versions, isLegacy)
-	if len(legacy) == 0 {
-		return "", cmp.Or(why, errors.New("the server speaks none of the versions of this client"))
-	}
-	n.notModern = why
-	return legacy[0], nil
-}
-
-// chooseVersion begins to speak the newest version of the client that the server speaks, too.
-func (c *Client) chooseVersion(n *connection, ofServer []string) (version string, err error) {
+// chooseVersion begins to speak the newest version of the client that the server speaks, too. notModern
+// is the reason for not using the modern era; nil: no reason is known.
+func (c *Client) chooseVersion(n *connection, ofServer []string, notModern error) (version string, err error) {
+	n.notModern = notModern
 	for _, version := range offered(c.Versions, isAny) {
 		if slices.Contains(ofServer, version) {
 			n.speak(version)
 			return version, nil
 		}
 	}
-	return "", fmt.Errorf("the server speaks %q, and this client does not", ofServer)
+	return "", cmp.Or(notModern, fmt.Errorf("the server speaks %q, and this client does not", ofServer))
 }
 
 // speak begins to speak a version.
