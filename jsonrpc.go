@@ -506,8 +506,7 @@ type Peer struct {
 	cancel      context.CancelCauseFunc
 	reading     context.Context // ends when nothing more is read: then our calls fail, but requests may run on
 	stopReading context.CancelCauseFunc
-	working     sync.WaitGroup // the payloads that are being served
-	slots       chan struct{}  // one for each of them, until its responses are written
+	slots       chan struct{} // one for each payload that is being served, until its responses are written
 
 	mu      sync.Mutex // guards the fields below
 	lastID  int64      // of our calls
@@ -565,7 +564,9 @@ func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	}
 	done := make(chan struct{})
 	go func() { // ends with the requests; a handler that ignores its context is left behind
-		p.working.Wait()
+		for range cap(p.slots) { // whoever has all slots knows that nothing is being served
+			p.slots <- struct{}{}
+		}
 		close(done)
 	}()
 	err := context.Cause(p.reading)
@@ -637,32 +638,20 @@ func (p *Peer) read() {
 // exactly one reader. Before the second one may read, all requests are in the table of the Peer: a
 // cancellation that it reads finds them.
 func (p *Peer) serve(in Payload) (readOn bool) {
-	if !p.beginWork() {
+	select {
+	case p.slots <- struct{}{}: // waits when the other end sends more and more, and reads no responses
+	case <-p.reading.Done():
 		return false
 	}
-	defer p.working.Done()
+	defer func() { <-p.slots }()
 	w := p.register(p.ctx, in, Exchange{Peer: p, Ending: p.reading.Done(), via: p, canAsk: true})
 	if staysInOrder(in) {
 		p.respond(w)
 		return true
 	}
-	p.slots <- struct{}{} // waits when the other end sends more and more, and reads no responses
-	defer func() { <-p.slots }()
 	next := time.AfterFunc(handOver, p.read)
 	p.respond(w)
 	return next.Stop()
-}
-
-// beginWork counts a payload as being served, unless the conversation has ended: Serve waits for
-// what is counted.
-func (p *Peer) beginWork() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.reading.Err() != nil {
-		return false
-	}
-	p.working.Add(1)
-	return true
 }
 
 // staysInOrder reports whether nothing may be served before this payload is done. Notifications

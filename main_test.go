@@ -2304,7 +2304,9 @@ func TestCancellationInTime(t *testing.T) {
 	cancelled := &Message{Method: "notifications/cancelled", Params: json.RawMessage(`{"requestId":1}`)}
 	p.start(&script{[]Payload{batch, payload(cancelled)}})
 	<-p.reading.Done()
-	p.working.Wait()
+	for range cap(p.slots) { // until all has been served
+		p.slots <- struct{}{}
+	}
 }
 
 // script is a Conn on which the other end says what is in it.
