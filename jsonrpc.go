@@ -1031,27 +1031,25 @@ func Each(text []byte) iter.Seq2[string, json.RawMessage] {
 		if len(text) == 0 || text[0] != '{' && text[0] != '[' {
 			return
 		}
-		isObject := text[0] == '{'
-		rest := skipSpace(text[1:])
+		rest := nextValue(text[1:])
 		for len(rest) > 0 && rest[0] != '}' && rest[0] != ']' {
 			name := ""
-			if isObject {
+			if text[0] == '{' {
 				n := valueLength(rest)
 				name = unquote(rest[:n])
-				rest = skipSpace(rest[n:])
-				rest = skipSpace(bytes.TrimPrefix(rest, []byte(":")))
+				rest = nextValue(rest[n:])
 			}
 			n := valueLength(rest)
 			if n == 0 || !yield(name, json.RawMessage(rest[:n:n])) {
 				return
 			}
-			rest = skipSpace(rest[n:])
-			rest = skipSpace(bytes.TrimPrefix(rest, []byte(",")))
+			rest = nextValue(rest[n:])
 		}
 	}
 }
 
-func skipSpace(text []byte) []byte { return bytes.TrimLeft(text, " \t\r\n") }
+// nextValue returns text without what stands between two values.
+func nextValue(text []byte) []byte { return bytes.TrimLeft(text, " \t\r\n:,") }
 
 // unquote returns the text of a string.
 func unquote(value []byte) string {
