@@ -1193,18 +1193,15 @@ func bind(object json.RawMessage, target any, kind string) error {
 		return fmt.Errorf("two %ss '%s'", kind, repeated)
 	}
 	for i, value := range values {
+		isOptional, field := strings.Contains(options[i], "omit"), s.Field(i)
 		switch {
-		case isAbsent(value) && !strings.Contains(options[i], "omit"):
+		case isAbsent(value) && !isOptional:
 			return fmt.Errorf("missing required %s: '%s'", kind, names[i])
-		case isAbsent(value), !s.Field(i).CanSet():
-			continue
-		}
-		if raw, ok := s.Field(i).Addr().Interface().(*json.RawMessage); ok {
-			*raw = value // a part of object, which may be large
-			continue
-		}
-		if err := json.Unmarshal(value, s.Field(i).Addr().Interface()); err != nil {
-			return fmt.Errorf("'%s' must be of type %s", names[i], strings.TrimPrefix(s.Field(i).Type().String(), "*"))
+		case isAbsent(value):
+		case field.Type() == reflect.TypeFor[json.RawMessage]():
+			field.SetBytes(value) // a part of object, which may be large
+		case json.Unmarshal(value, field.Addr().Interface()) != nil:
+			return fmt.Errorf("'%s' must be of type %s", names[i], strings.TrimPrefix(field.Type().String(), "*"))
 		}
 	}
 	return nil
