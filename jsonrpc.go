@@ -562,21 +562,18 @@ func Serve(ctx context.Context, c Conn, h Handler, log *slog.Logger) error {
 	case <-ctx.Done():
 		p.end(context.Cause(ctx))
 	}
-	done := make(chan struct{})
-	go func() { // ends with the requests; a handler that ignores its context is left behind
-		for range cap(p.slots) { // whoever has all slots knows that nothing is being served
-			p.slots <- struct{}{}
-		}
-		close(done)
-	}()
 	err := context.Cause(p.reading)
-	for _, grace := range []time.Duration{endGrace, time.Second} { // the extra second is for writing the errors
+	grace := time.AfterFunc(endGrace, func() { p.cancel(err) })
+	defer grace.Stop()
+	late, cancel := context.WithTimeout(context.Background(), endGrace+time.Second) // a second to write the errors
+	defer cancel()
+	for range cap(p.slots) { // whoever has all slots knows that nothing is being served
 		select {
-		case <-done:
-		case <-time.After(grace):
+		case p.slots <- struct{}{}:
+		case <-late.Done(): // a handler that ignores its context is left behind
 		}
-		p.cancel(err)
 	}
+	p.cancel(err)
 	if closed := c.Close(); closed != nil || errors.Is(err, io.EOF) || ctx.Err() != nil {
 		return closed
 	}
