@@ -283,10 +283,8 @@ func (d *demo) storeNote(name, text string) bool {
 	}
 	d.notes[name] = text
 	if !isKnown {
-		resource := Resource{URI: noteScheme + name, Name: name, MimeType: "text/plain"}
-		d.AddResource(resource, func(ctx context.Context, x *Exchange, uri string) (any, error) {
-			return d.readNote(ctx, x, uri, map[string]string{"name": name})
-		})
+		read := func(context.Context, *Exchange, string) (any, error) { return d.allNotes()[name], nil }
+		d.AddResource(Resource{URI: noteScheme + name, Name: name, MimeType: "text/plain"}, read)
 	}
 	return true
 }
