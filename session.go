@@ -1344,7 +1344,7 @@ func (c *Client) probe(ctx context.Context, n *connection) (version string, err 
 	case err != nil && fault == nil && status == 0 && !isSilent: // no network
 		return "", err
 	}
-	return c.chooseVersion(n, legacy, err)
+	return c.chooseVersion(n, legacy, cmp.Or(err, errors.New("the result names no versions")))
 }
 
 // chooseVersion begins to speak the newest version of the client that the server speaks, too. notModern
