@@ -387,7 +387,7 @@ func (h *StreamableHandler) checkHeader(header http.Header, m *Message) error {
 		return nil
 	}
 	for _, p := range h.server().HeaderParams(textOf(member(m.Params, "name"))) {
-		value, err := p.Find(member(m.Params, "arguments"))
+		value, err := p.find(member(m.Params, "arguments"))
 		if err != nil {
 			return mismatch(err.Error())
 		}
@@ -399,9 +399,9 @@ func (h *StreamableHandler) checkHeader(header http.Header, m *Message) error {
 	return nil
 }
 
-// Find returns the argument; nil: there is none. It is an error if a name on the way stands twice,
+// find returns the argument; nil: there is none. It is an error if a name on the way stands twice,
 // in whatever case: the tool could take the other one.
-func (p HeaderParam) Find(arguments json.RawMessage) (json.RawMessage, error) {
+func (p HeaderParam) find(arguments json.RawMessage) (json.RawMessage, error) {
 	for _, name := range p.Path {
 		var found json.RawMessage
 		for n, value := range Each(arguments) {
@@ -544,7 +544,7 @@ func (c *httpConn) Write(ctx context.Context, p Payload) error {
 		// Because the value is nil, the header is not sent.
 		header["Idempotency-Key"] = nil
 	}
-	response, err := c.do(ctx, http.MethodPost, c.url, header, p.Append(nil))
+	response, err := c.do(ctx, http.MethodPost, header, p.Append(nil))
 	if err != nil {
 		return c.checkSession(header, m, err)
 	}
@@ -585,7 +585,7 @@ func (d *HTTPDialer) repeat(header http.Header, m *Message) {
 	marked, _ := d.marked.Load(textOf(member(m.Params, "name")))
 	params, _ := marked.([]HeaderParam)
 	for _, p := range params {
-		value, err := p.Find(member(m.Params, "arguments"))
+		value, err := p.find(member(m.Params, "arguments"))
 		if err == nil && value != nil && value[0] != '{' && value[0] != '[' {
 			header.Set("Mcp-Param-"+p.Name, encodeHeader(textOf(value)))
 		}
@@ -785,11 +785,10 @@ func (c *httpConn) get(ctx context.Context, lastID string) (*http.Response, erro
 	if lastID != "" {
 		header.Set("Last-Event-Id", lastID)
 	}
-	response, err := c.do(ctx, http.MethodGet, c.url, header, nil)
+	response, err := c.do(ctx, http.MethodGet, header, nil)
 	if err != nil || isStream(response) {
 		return response, err
 	}
-	defer response.Body.Close()
 	return nil, newHTTPError(response)
 }
 
@@ -816,7 +815,7 @@ func (c *httpConn) Close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	if response, err := c.do(ctx, http.MethodDelete, c.url, header, nil); err == nil { // a server may refuse that
+	if response, err := c.do(ctx, http.MethodDelete, header, nil); err == nil { // a server may refuse that
 		response.Body.Close()
 	}
 	return nil
@@ -853,8 +852,9 @@ func (e *HTTPError) Unwrap() error {
 	return e.answer.Error
 }
 
-// newHTTPError reads the body of a response that is no answer.
+// newHTTPError reads the body of a response that is no answer, and closes it.
 func newHTTPError(response *http.Response) *HTTPError {
+	defer response.Body.Close()
 	body := readSoon(response.Body, time.Second)
 	e := &HTTPError{Status: response.StatusCode, Header: response.Header, Body: body}
 	if in := Decode(body); len(in.Messages) == 1 && in.Messages[0].Kind() == KindResponse {
@@ -918,8 +918,8 @@ func (c *httpConn) hand(ctx context.Context, p Payload) error {
 }
 
 // do makes a request of HTTP. A status other than 2xx is an *HTTPError.
-func (c *httpConn) do(ctx context.Context, method, url string, header http.Header, b []byte) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(b))
+func (c *httpConn) do(ctx context.Context, method string, header http.Header, b []byte) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.url, bytes.NewReader(b))
 	if err != nil {
 		return nil, err
 	}
@@ -931,7 +931,6 @@ func (c *httpConn) do(ctx context.Context, method, url string, header http.Heade
 	if response.StatusCode/100 == 2 {
 		return response, nil
 	}
-	defer response.Body.Close()
 	return nil, newHTTPError(response)
 }
 
