@@ -262,12 +262,11 @@ func (h *StreamableHandler) newStream(r *http.Request) *stream {
 // initialize opens a session. The header of the response names it, and all further requests of the
 // client repeat that name (2025-11-25 basic/transports#session-management).
 func (h *StreamableHandler) initialize(w http.ResponseWriter, in Payload, base Exchange) {
-	s := h.Sessions.open(h.Handler, base.Principal, &h.held, h.Log)
+	s := h.Sessions.open(h.Handler, &h.Guard, &h.held, base.Principal)
 	if s == nil {
 		refuse(w, http.StatusServiceUnavailable, "Too many sessions")
 		return
 	}
-	s.standalone.keepAlive = h.silence()
 	base.Peer, base.via = s.Peer, s.standalone
 	out := s.register(s.ctx, in, base).run()
 	defer h.held.Add(-out.held)

@@ -32,7 +32,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -504,7 +503,7 @@ func (h *SSEHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal string) {
-	s := h.Sessions.open(h.Handler, principal, &h.held, h.Log)
+	s := h.Sessions.open(h.Handler, &h.Guard, &h.held, principal)
 	if s == nil {
 		refuse(w, http.StatusServiceUnavailable, "Too many sessions")
 		return
@@ -512,7 +511,7 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 	h.Sessions.startUse(s.id, principal) // by this GET: the session is never idle
 	s.Value.Store(agreement{legacyOnly: true})
 	st := s.standalone
-	st.isOld, st.keepAlive = true, h.silence()
+	st.isOld = true
 	defer h.Sessions.remove(s, errors.New("the client has hung up"))
 	query := r.URL.Query() // may hold a key of the client
 	query.Set("session", s.id)
@@ -645,14 +644,14 @@ type Sessions struct {
 }
 
 // open opens a session; nil: there is no room for it.
-func (t *Sessions) open(h Handler, owner string, held *atomic.Int64, log *slog.Logger) *session {
+func (t *Sessions) open(h Handler, g *Guard, held *atomic.Int64, owner string) *session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.isClosed || len(t.byID) >= cmp.Or(t.Max, 10000) {
 		return nil
 	}
-	s := &session{Peer: newPeer(context.Background(), h, log), id: t.Prefix + rand.Text(), owner: owner}
-	s.streams, s.standalone = map[string]*stream{}, &stream{table: t}
+	s := &session{Peer: newPeer(context.Background(), h, g.Log), id: t.Prefix + rand.Text(), owner: owner}
+	s.streams, s.standalone = map[string]*stream{}, &stream{table: t, keepAlive: g.silence()}
 	s.via, s.held = s.standalone, held
 	put(&t.byID, s.id, s)
 	// A session that is never used has a minute.
