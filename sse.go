@@ -221,17 +221,13 @@ func (st *stream) lend(w http.ResponseWriter) (back <-chan struct{}) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.state = streamWaiting
-	return st.setWriter(w)
+	return st.setWriter(w, min(st.keepAlive, patience))
 }
 
-// setWriter makes a response the one that the stream writes to, and sets the timer. The caller
-// holds the mutex, here and in all methods below that do not lock it.
-func (st *stream) setWriter(w http.ResponseWriter) <-chan struct{} {
+// setWriter makes a response the one that the stream writes to. The caller holds the mutex, here and
+// in all methods below that do not lock it.
+func (st *stream) setWriter(w http.ResponseWriter, silence time.Duration) <-chan struct{} {
 	st.w, st.back = w, make(chan struct{})
-	silence := st.keepAlive
-	if st.state == streamWaiting {
-		silence = min(silence, patience)
-	}
 	st.timer = time.AfterFunc(silence, st.breakSilence)
 	return st.back
 }
@@ -452,18 +448,17 @@ func (st *stream) resume(w http.ResponseWriter, text []byte, n int) (back <-chan
 		return nil, false
 	}
 	st.loseReader()
-	hasEnded := st.state == streamEnded
-	if !hasEnded {
+	if st.state != streamEnded {
 		st.state = streamOpen
 	}
-	back = st.setWriter(w)
+	back = st.setWriter(w, st.keepAlive)
 	st.writeHead(isNew)
 	missed := min(last-n, len(st.kept))
 	for _, e := range st.kept[len(st.kept)-missed:] {
 		text = append(text, e.text...)
 	}
 	st.write(text)
-	if hasEnded {
+	if st.state == streamEnded {
 		st.giveBack()
 	}
 	return back, true
