@@ -51,6 +51,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -1155,7 +1156,7 @@ func (t *tap) showRequest(r *http.Request) (*trail, *http.Request) {
 	whole := cmp.Or[io.ReadCloser](r.Body, http.NoBody)            // a GET that was redirected has none
 	body, _ := io.ReadAll(io.LimitReader(whole, int64(t.maxBody))) // an error comes again at the next Read
 	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), whole))
-	x.show(">", strings.TrimRight(r.Method+" "+r.URL.RequestURI()+"\n"+shownHeader(r.Header)+"\n"+string(body), "\n"))
+	x.show(">", strings.TrimRight(shownHead(r.Method+" "+r.URL.RequestURI(), r.Header)+string(body), "\n"))
 	return x, r
 }
 
@@ -1163,18 +1164,14 @@ func (t *tap) showRequest(r *http.Request) (*trail, *http.Request) {
 var shownFields = regexp.MustCompile("^(Accept|Allow|Authorization|Content-Type|Last-Event-Id|Mcp-.*|Origin|" +
 	"Retry-After|Www-Authenticate|Access-Control-.*)$")
 
-// shownHeader returns the fields that matter to MCP, one on each line, sorted.
-func shownHeader(header http.Header) string {
+// shownHead returns what comes before a body: the first line, the fields that matter to MCP, sorted, and
+// an empty line.
+func shownHead(first string, header http.Header) string {
 	shown := maps.Clone(header)
 	maps.DeleteFunc(shown, func(name string, _ []string) bool { return !shownFields.MatchString(name) })
 	var lines strings.Builder
 	_ = shown.Write(&lines) // to a Builder it cannot fail
-	return lines.String()
-}
-
-// showStatus shows the status and the header of the response, and the empty line after them.
-func (x *trail) showStatus(status int, header http.Header) {
-	x.show("<", fmt.Sprintf("%d\n%s\n", status, shownHeader(header)))
+	return first + "\n" + lines.String() + "\n"
 }
 
 // showBody shows the complete lines of a part of the response's body, and keeps the rest for the next
@@ -1200,7 +1197,7 @@ func (t tracedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	x, r := t.showRequest(r)
 	response, err := http.DefaultTransport.RoundTrip(r)
 	if err == nil {
-		x.showStatus(response.StatusCode, response.Header)
+		x.show("<", shownHead(strconv.Itoa(response.StatusCode), response.Header))
 		response.Body = tracedBody{response.Body, x}
 	}
 	return response, err
@@ -1244,7 +1241,7 @@ func (w *tracedResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter 
 func (w *tracedResponse) WriteHeader(status int) {
 	if !w.hasStatus {
 		w.hasStatus = true
-		w.trail.showStatus(status, w.Header())
+		w.trail.show("<", shownHead(strconv.Itoa(status), w.Header()))
 		w.ResponseWriter.WriteHeader(status)
 	}
 }
