@@ -363,10 +363,9 @@ func serve(ctx context.Context, o *options) error {
 }
 
 // newLog returns the log of a command. It has warnings and errors.
-func newLog() *slog.Logger { return slog.New(slog.NewTextHandler(stderr, warnings)) }
-
-// warnings makes a log leave out what is less than a warning.
-var warnings = &slog.HandlerOptions{Level: slog.LevelWarn}
+func newLog() *slog.Logger {
+	return slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
 
 // clientConn is standard input and output, with a client at the other end. After a signal nothing is
 // written to it: a client that ends its server as the specification says does not read any more then,
