@@ -115,7 +115,10 @@ func (d *demo) echo(_ context.Context, x *Exchange, args struct {
 	Text   string `json:"text"`
 	Repeat *int   `json:"repeat,omitempty"` // nil: 1
 }) (any, error) {
-	repeat := *cmp.Or(args.Repeat, new(1))
+	repeat := 1
+	if args.Repeat != nil {
+		repeat = *args.Repeat
+	}
 	switch {
 	case repeat < 1 || repeat > maxEcho:
 		return nil, fmt.Errorf("'repeat' must be an integer from 1 to %d", maxEcho)
