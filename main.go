@@ -1059,8 +1059,8 @@ func (x *trail) show(side, text string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var lines strings.Builder
-	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
-		line = Printable(x.hide(strings.TrimSuffix(line, "\r"), side))
+	for line := range strings.Lines(text) {
+		line = Printable(x.hide(strings.TrimRight(line, "\r\n"), side))
 		lines.WriteString("    " + strings.TrimSpace(x.letter+side+" "+line) + "\n")
 	}
 	if x.prints {
@@ -1570,7 +1570,7 @@ func (o *options) setKeep(size string) {
 // setVersions stores protocol versions, the newest first.
 func (o *options) setVersions(list string) error {
 	wanted := strings.Split(list, ",")
-	o.versions = offered(nil, func(r Revision) bool { return slices.Contains(wanted, r.Version) })
+	o.versions = offered(wanted, isAny)
 	if len(o.versions) != len(wanted) {
 		return fmt.Errorf("the versions are %s", strings.Join(offered(nil, isAny), ", "))
 	}
