@@ -453,8 +453,6 @@ type messenger interface {
 	send(ctx context.Context, m *Message) error
 }
 
-var errCannotAsk = errors.New("the other end cannot be asked here")
-
 // Bind reads the params into a struct, as the function Bind does. Its error is an *Error that
 // answers the request.
 func (x *Exchange) Bind(target any) error {
@@ -481,7 +479,7 @@ func (x *Exchange) Notify(ctx context.Context, method string, params any) error 
 // handler of a notification.
 func (x *Exchange) Call(ctx context.Context, method string, params, result any) error {
 	if !x.canAsk {
-		return errCannotAsk
+		return errors.New("the other end cannot be asked here")
 	}
 	return x.Peer.callVia(ctx, x.via, method, params, result)
 }
