@@ -206,13 +206,14 @@ func TestUnreadTrace(t *testing.T) {
 		exits(t, c.Cmd, 0, limit/3)
 	}
 
+	const calls = 200 // call waits 50 ms for its trace before it prints a result
 	client := exec.Command(mcpwire, "call", "-i", "-trace", mcpwire)
-	client.Stdin = strings.NewReader(strings.Repeat(`tools/call {"name":"echo","arguments":{"text":"`+strings.Repeat("x", 500)+`"}}`+"\n", 400))
+	client.Stdin = strings.NewReader(strings.Repeat(`tools/call {"name":"echo","arguments":{"text":"`+strings.Repeat("x", 500)+`"}}`+"\n", calls))
 	var results bytes.Buffer
 	client.Stdout = &results
 	unread(t, client)
 	exits(t, client, 0, limit/3)
-	if got := strings.Count(results.String(), "\n"); got != 400 {
+	if got := strings.Count(results.String(), "\n"); got != calls {
 		t.Errorf("call: %d results", got)
 	}
 }
