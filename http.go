@@ -256,7 +256,7 @@ func statusOf(p Payload, isModern bool) int {
 
 func (h *StreamableHandler) newStream(r *http.Request) *stream {
 	isJSON, isStream := accepts(r, "application/json"), accepts(r, "text/event-stream")
-	return &stream{keepAlive: h.silence(), jsonOnly: !isStream, eventsOnly: !isJSON}
+	return &stream{table: h.Sessions, keepAlive: h.silence(), jsonOnly: !isStream, eventsOnly: !isJSON}
 }
 
 // initialize opens a session. The header of the response names it, and all further requests of the

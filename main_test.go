@@ -1782,7 +1782,7 @@ func TestSessionEndsBetween(t *testing.T) {
 		_, id, _ := strings.Cut(open(h), ": ")
 		s := h.Sessions.startUse(id, "")
 		h.Sessions.remove(s, ErrSessionEnded)
-		st := &stream{}
+		st := &stream{table: h.Sessions}
 		h.Sessions.addStream(s, st)
 		st.add(payload(&Message{Method: "m"}))
 		if h.Sessions.endCall(s, st); len(h.Sessions.ended) > 0 || h.Sessions.kept.Load() > 0 {
@@ -1794,13 +1794,28 @@ func TestSessionEndsBetween(t *testing.T) {
 	})
 }
 
+// Sessions may end while they are opened.
+func TestSessionsEndEarly(t *testing.T) {
+	for range 50 {
+		var opening sync.WaitGroup
+		h := serving(t, newDemo(), 1<<20)
+		for range 8 {
+			opening.Go(func() { open(h) })
+		}
+		h.Sessions.Close()
+		if opening.Wait(); len(h.Sessions.byID) > 0 {
+			t.Fatal("a session is left")
+		}
+	}
+}
+
 // When all streams together keep too much, the streams that ended first go.
 func TestOldestStreamsGo(t *testing.T) {
 	h := serving(t, newDemo(), 1<<20)
 	_, id, _ := strings.Cut(open(h), ": ")
 	s := h.Sessions.startUse(id, "")
 	h.Sessions.kept.Store(maxAllKept)
-	first, second := &stream{}, &stream{}
+	first, second := &stream{table: h.Sessions}, &stream{table: h.Sessions}
 	for _, st := range []*stream{first, second} {
 		h.Sessions.addStream(s, st)
 		st.add(payload(&Message{Method: "m"}))
@@ -1811,7 +1826,7 @@ func TestOldestStreamsGo(t *testing.T) {
 	}
 	h.Sessions.kept.Store(0)
 	for range maxEnded + 10 {
-		st := &stream{}
+		st := &stream{table: h.Sessions}
 		h.Sessions.addStream(s, st)
 		st.add(payload(&Message{Method: "m"}))
 		h.Sessions.endCall(s, st)

@@ -188,7 +188,7 @@ type stream struct {
 	id         string
 	session    string    // its id
 	resumable  bool      // its events have ids, such as 4/1, 4/2 in the stream 4, and are kept
-	table      *Sessions // counts what is kept
+	table      *Sessions // counts what is kept; nil: it belongs to no session
 	isOld      bool      // of HTTP+SSE: it carries all answers of its session, and its events have a type
 	polling    bool      // it begins with an event that has only an id, and may be broken off
 	jsonOnly   bool      // the client takes no stream
@@ -677,13 +677,13 @@ func (t *Sessions) endUse(s *session) {
 	}
 }
 
-// addStream makes a stream one of the session. The first one is the standalone stream, with the id 0. If the
-// session has just ended, so does the call of the stream: see endCall.
+// addStream makes a stream one of the session. The first one is the standalone stream, with the id 0.
+// If the session has just ended, so does the call of the stream: see endCall.
 func (t *Sessions) addStream(s *session, st *stream) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rev := agreementOf(s.Peer).revision
-	st.id, st.session, st.table, st.resumable = strconv.Itoa(s.nextStream), s.id, t, t.Keep > 0 && rev.Resume
+	st.id, st.session, st.resumable = strconv.Itoa(s.nextStream), s.id, t.Keep > 0 && rev.Resume
 	st.polling = st.resumable && rev.Polling
 	s.streams[st.id] = st
 	s.nextStream++
