@@ -2043,8 +2043,7 @@ func TestRequestHeader(t *testing.T) {
 	}
 }
 
-// A client answers no more than a thousand questions of one call, and a server takes no more answers: either could fill the
-// memory of the other one.
+// A client answers no more than a thousand questions of one call, and none twice: a server could fill its memory.
 func TestTooManyQuestions(t *testing.T) {
 	s, many := &Server{}, map[string]InputRequest{}
 	for i := range maxQuestions + 1 {
@@ -2064,16 +2063,6 @@ func TestTooManyQuestions(t *testing.T) {
 	}}
 	if err = c.Call(t.Context(), "m", nil, nil); err == nil || !strings.Contains(err.Error(), "or one twice") {
 		t.Error(err)
-	}
-	crowded := map[string]any{"name": "ask"}
-	for key := range many {
-		crowded[key] = 1
-	}
-	for _, params := range []any{map[string]any{"name": "ask", "inputResponses": many}, crowded} {
-		err = c.Call(t.Context(), "tools/call", params, nil)
-		if err == nil || !strings.Contains(err.Error(), "more than 1000 members, or 'inputResponses'") {
-			t.Error(err)
-		}
 	}
 }
 
@@ -2191,19 +2180,6 @@ func TestEmptyList(t *testing.T) {
 	}
 }
 
-// A result must be an object. The log says which one is not, and the client gets an error.
-func TestResultIsAnObject(t *testing.T) {
-	for _, version := range []string{"2026-07-28", "2025-11-25"} {
-		for _, result := range []any{"text", 1, []int{}, json.RawMessage(`[]`), json.RawMessage(`{`)} {
-			s := &Server{Methods: map[string]HandlerFunc{"m": func(context.Context, *Exchange) (any, error) { return result, nil }}}
-			err := connected(t, piped(t, s, nil), version).Call(t.Context(), "m", nil, nil)
-			if fault, _ := reasons(err); fault == nil || fault.Message != "Internal error" {
-				t.Error(version, result, err)
-			}
-		}
-	}
-}
-
 // What is taken away is no longer offered.
 func TestRemove(t *testing.T) {
 	d := newDemo()
@@ -2278,17 +2254,9 @@ func TestWrongSchema(t *testing.T) {
 	AddTool(&Server{}, tool, func(context.Context, *Exchange, struct{}) (any, error) { return nil, nil })
 }
 
-// What another end sends costs no more work than bytes: an array of many elements that are no messages, a URI that fits
-// a template in many ways, a schema that is deep. A way that is not linear would not end in time for go test.
-func TestHardInput(t *testing.T) {
-	if many := Decode([]byte("[" + strings.Repeat("0,", 1<<20) + "0]")); len(many.Messages) != 1 {
-		t.Error(len(many.Messages), "messages")
-	}
-	const marked = `{"type":"string","x-mcp-header":"X"}`
-	deep := strings.Repeat(`{"properties":{"a":`, 1000) + marked + strings.Repeat(`}}`, 1000)
-	if _, err := ReadHeaderParams(json.RawMessage(deep)); err == nil {
-		t.Error("a mark in a depth of 1000 is taken")
-	}
+// A URI that fits a template in many ways costs no more work than its bytes. To try them all would not end in time for
+// go test.
+func TestHardURI(t *testing.T) {
 	s := &Server{}
 	read := func(context.Context, *Exchange, string, map[string]string) (any, error) { return "x", nil }
 	s.AddResourceTemplate(ResourceTemplate{URITemplate: "x:///{a}-{b}-{c}.", Name: "x"}, read)
