@@ -244,9 +244,7 @@ func (c *conversation) isOurClient() bool { return len(c.flags) > 0 && c.flags[0
 func (c *conversation) overHTTP() bool { return c.clientSays(`^[A-Z]+ (/|http)`) }
 
 // overSSE reports whether it uses the transport of 2024-11-05.
-func (c *conversation) overSSE() bool {
-	return slices.Contains(c.flags, "/sse") || c.clientSays(`^[A-Z]+ /sse`)
-}
+func (c *conversation) overSSE() bool { return c.clientSays(`^[A-Z]+ /sse`) }
 
 // clientSays reports whether the client says something like this in the page.
 func (c *conversation) clientSays(pattern string) bool {
@@ -845,6 +843,9 @@ func newClientEnd(p *player) end {
 	e := &clientEnd{p: p, answers: map[string][]*Message{}}
 	e.ctx, e.cancel = context.WithCancel(p.t.Context())
 	e.client = Client{Info: Implementation{Name: "student", Version: "1.0"}, Handler: HandlerFunc(e.handle)}
+	if flags := p.c.flags; len(flags) > 1 {
+		e.client.Versions = flags[2:] // call -protocol VERSION
+	}
 	for _, s := range p.c.steps {
 		if _, text, ok := strings.Cut(s.text, `{"jsonrpc"`); ok && s.verb == ">" {
 			e.learn(messageIn(`{"jsonrpc"` + text))
@@ -882,22 +883,13 @@ func (e *clientEnd) learn(m *Message) {
 	}
 }
 
-// dialers reads the flags of the page, and returns the ways to the server that it plays: a pipe, HTTP+SSE alone, or a URL
-// behind which there may be either transport.
+// dialers returns the ways to the server that the page plays: a pipe, HTTP+SSE alone, or a URL behind which there may be
+// either transport.
 func (e *clientEnd) dialers() []Dialer {
-	flags := flag.NewFlagSet("call", flag.ContinueOnError)
-	flags.Func("protocol", "", func(list string) error { e.client.Versions = strings.Split(list, ","); return nil })
-	flags.Func("capabilities", "", func(text string) error {
-		return json.Unmarshal([]byte(text), &e.client.Capabilities)
-	})
-	if err := flags.Parse(e.p.c.flags[1:]); err != nil {
-		e.p.t.Fatal(err)
-	}
-	path := "/mcp"
+	url, web := "http://127.0.0.1:8080/mcp", &http.Client{Transport: direct{e}}
 	if e.p.c.overSSE() {
-		path = "/sse"
+		url = "http://127.0.0.1:8080/sse"
 	}
-	url, web := "http://127.0.0.1:8080"+cmp.Or(flags.Arg(0), path), &http.Client{Transport: direct{e}}
 	old := SSEDialer{URL: url, Client: web, MaxMessage: 4 << 20}
 	switch {
 	case !e.p.c.overHTTP():
