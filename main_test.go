@@ -1618,24 +1618,24 @@ func TestCutAtEachByte(t *testing.T) {
 	}
 }
 
-// recorder is a response that records its write deadlines, and whose client may not read.
+// recorder is a response that records its write deadlines. Before each write it calls a function, which may be that of a
+// client that does not read.
 type recorder struct {
 	*httptest.ResponseRecorder
 	deadlines chan time.Time
-	stall     func() // before a write fails; nil: the client reads
+	before    func() error // the error of the write
 }
 
-func newRecorder(stall func()) *recorder {
-	return &recorder{httptest.NewRecorder(), make(chan time.Time, 1000), stall}
+func newRecorder(before func() error) *recorder {
+	return &recorder{httptest.NewRecorder(), make(chan time.Time, 1000), before}
 }
 
 func (w *recorder) Flush()                             {}
 func (w *recorder) SetWriteDeadline(t time.Time) error { w.deadlines <- t; return nil }
 
 func (w *recorder) Write(text []byte) (int, error) {
-	if w.stall != nil {
-		w.stall()
-		return 0, os.ErrDeadlineExceeded
+	if err := w.before(); err != nil {
+		return 0, err
 	}
 	return w.ResponseRecorder.Write(text)
 }
@@ -1647,7 +1647,8 @@ func TestSlowReader(t *testing.T) {
 		h := serving(t, newDemo(), 1<<20)
 		h.KeepAlive = -1
 		session := open(h)
-		slow := newRecorder(func() {}) // it fails at once: a bubble's time stands still while a stream holds its lock
+		// Its writes fail at once: a bubble's time stands still while a stream holds its lock.
+		slow := newRecorder(func() error { return os.ErrDeadlineExceeded })
 		h.ServeHTTP(slow, httpRequest(t.Context(), http.MethodPost, countInSession(2, 3, 0), session))
 		if left := time.Until(<-slow.deadlines); left.Round(time.Second) != 30*time.Second {
 			t.Error("a write may take", left)
@@ -1656,7 +1657,7 @@ func TestSlowReader(t *testing.T) {
 		if strings.Count(w.Body.String(), `"progress":`) != 3 || !strings.Contains(w.Body.String(), "counted to 3") {
 			t.Error(w.Code, w.Body)
 		}
-		silent := newRecorder(nil)
+		silent := newRecorder(func() error { return nil })
 		go h.ServeHTTP(silent, httpRequest(t.Context(), http.MethodGet, "", session))
 		synctest.Wait()
 		last := <-silent.deadlines
@@ -1674,16 +1675,17 @@ func TestNewerReader(t *testing.T) {
 	h := serving(t, newDemo(), 1<<20)
 	session, stalled := open(h), make(chan struct{})
 	var old *recorder
-	old = newRecorder(func() {
+	old = newRecorder(func() error {
 		close(stalled)
 		for deadline := (time.Time{}); deadline.IsZero() || time.Until(deadline) > 0; {
 			select {
 			case deadline = <-old.deadlines:
 			case <-time.After(5 * time.Second): // so that the test ends
 				t.Error("the older response is not taken back")
-				return
+				return os.ErrDeadlineExceeded
 			}
 		}
+		return os.ErrDeadlineExceeded
 	})
 	go h.ServeHTTP(old, httpRequest(t.Context(), http.MethodPost, countInSession(2, 3, 0), session))
 	<-stalled
@@ -1801,27 +1803,25 @@ func TestSessionsEndEarly(t *testing.T) {
 	}
 }
 
-// When all streams together keep too much, the streams that ended first go.
+// When all streams together keep too much, or there are too many, the streams that ended first go.
 func TestOldestStreamsGo(t *testing.T) {
 	h := serving(t, newDemo(), 1<<20)
 	_, id, _ := strings.Cut(open(h), ": ")
 	s := h.Sessions.startUse(id, "")
-	h.Sessions.kept.Store(maxAllKept)
-	first, second := &stream{table: h.Sessions}, &stream{table: h.Sessions}
-	for _, st := range []*stream{first, second} {
-		h.Sessions.addStream(s, st)
-		st.add(payload(&Message{Method: "m"}))
-		h.Sessions.endCall(s, st)
-	}
-	if len(first.kept) > 0 || len(second.kept) == 0 {
-		t.Error("the oldest stream is kept, or the newest is not")
-	}
-	h.Sessions.kept.Store(0)
-	for range maxEnded + 10 {
+	ended := func() *stream {
 		st := &stream{table: h.Sessions}
 		h.Sessions.addStream(s, st)
 		st.add(payload(&Message{Method: "m"}))
 		h.Sessions.endCall(s, st)
+		return st
+	}
+	h.Sessions.kept.Store(maxAllKept)
+	if first, second := ended(), ended(); len(first.kept) > 0 || len(second.kept) == 0 {
+		t.Error("the oldest stream is kept, or the newest is not")
+	}
+	h.Sessions.kept.Store(0)
+	for range maxEnded + 10 {
+		ended()
 	}
 	if n := len(h.Sessions.ended); n > maxEnded+1 {
 		t.Error(n, "streams are kept")
@@ -1926,31 +1926,22 @@ func TestBytesInUse(t *testing.T) {
 	if !regexp.MustCompile(`"text":"2[0-9]{6}"`).MatchString(w.Body.String()) || h.held.Load() != 0 {
 		t.Error(h.held.Load(), w.Body)
 	}
-	refused := &heldAtWrite{httptest.NewRecorder(), h, 0}
+	var held int64 // while the refusal is written
+	refused := newRecorder(func() error { held = h.held.Load(); return nil })
 	long := `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", 1<<20) + `","method":"ping"}`
 	h.ServeHTTP(refused, httpRequest(t.Context(), http.MethodPost, long, "Mcp-Protocol-Version: 1999-01-01"))
-	if refused.Code != http.StatusBadRequest || refused.held < 1<<20 || h.held.Load() != 0 {
-		t.Error("a refusal that repeats the id:", refused.Code, refused.held, h.held.Load())
+	if refused.Code != http.StatusBadRequest || held < 1<<20 || h.held.Load() != 0 {
+		t.Error("a refusal that repeats the id:", refused.Code, held, h.held.Load())
 	}
 	h.held.Store(maxHeld)
-	for _, test := range []struct{ text, repeat, status int }{{10, 1, 200}, {5000, 1, 503}, {3000, 1, 200}, {3000, 20, 503}} {
+	for _, test := range []struct{ text, repeat, status int }{
+		{10, 1, 200}, {5000, 1, 503}, {3000, 1, 200}, {3000, 20, 503},
+	} {
 		w := postCall(h, "echo", fmt.Sprintf(`{"text":"%s","repeat":%d}`, strings.Repeat("x", test.text), test.repeat))
 		if w.Code != test.status || h.held.Load() != maxHeld {
 			t.Error(test, w.Code, h.held.Load()-maxHeld)
 		}
 	}
-}
-
-// heldAtWrite notes how many bytes are in use while a response is written.
-type heldAtWrite struct {
-	*httptest.ResponseRecorder
-	h    *StreamableHandler
-	held int64
-}
-
-func (w *heldAtWrite) Write(text []byte) (int, error) {
-	w.held = w.h.held.Load()
-	return w.ResponseRecorder.Write(text)
 }
 
 // HTTP+SSE may stand behind http.StripPrefix: the endpoint is named as the client sees it.
@@ -2058,7 +2049,7 @@ func TestTooManyQuestions(t *testing.T) {
 	}
 }
 
-// A requestState is good for the call that it was made for, for the same user, for an hour.
+// A requestState is good for the call that it was made for, at the same server, for the same user, for an hour.
 func TestStateIsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Server{}
@@ -2066,7 +2057,7 @@ func TestStateIsBound(t *testing.T) {
 			if x.State() == "" {
 				return InputRequired{State: "approved"}, nil
 			}
-			return x.State() + fmt.Sprint(x.Inputs(), x.Revision().Version, x.Meta().ProtocolVersion), nil
+			return x.State(), nil
 		}
 		AddTool(s, Tool{Name: "read"}, ask)
 		AddTool(s, Tool{Name: "delete"}, ask)
@@ -2076,26 +2067,23 @@ func TestStateIsBound(t *testing.T) {
 			return postCall(h, tool, arguments+state, "Authorization: "+user).Body.String()
 		}
 		state := regexp.MustCompile(`,"requestState":"[^"]+"`).FindString(call("Ada", "read", `{"n":1}`, ""))
-		s.Info.Name = "another server"
-		if got := call("Ada", "read", `{"n":1}`, state); strings.Contains(got, "approved") {
-			t.Error(got)
-		}
-		s.Info.Name = ""
 		for _, test := range []struct {
-			user, tool, arguments string
-			later                 time.Duration
-			isGood                bool
+			server, user, tool, arguments string
+			later                         time.Duration
+			isGood                        bool
 		}{
-			{"Ada", "read", `{"n":1}`, 0, true},
-			{"Ada", "read", `{"n":1000000}`, 0, false},
-			{"Ada", "delete", `{"n":1}`, 0, false},
-			{"Grace", "read", `{"n":1}`, 0, false},
-			{"Ada", "read", `{"n":1}`, 59 * time.Minute, true},
-			{"Ada", "read", `{"n":1}`, 2 * time.Minute, false},
+			{"", "Ada", "read", `{"n":1}`, 0, true},
+			{"another", "Ada", "read", `{"n":1}`, 0, false},
+			{"", "Ada", "read", `{"n":1000000}`, 0, false},
+			{"", "Ada", "delete", `{"n":1}`, 0, false},
+			{"", "Grace", "read", `{"n":1}`, 0, false},
+			{"", "Ada", "read", `{"n":1}`, 59 * time.Minute, true},
+			{"", "Ada", "read", `{"n":1}`, 2 * time.Minute, false},
 		} {
 			time.Sleep(test.later)
+			s.Info.Name = test.server
 			got := call(test.user, test.tool, test.arguments, state)
-			if strings.Contains(got, `"text":"approved`) != test.isGood {
+			if strings.Contains(got, `"text":"approved"`) != test.isGood {
 				t.Errorf("%v: %s", test, got)
 			}
 		}
