@@ -625,40 +625,27 @@ func (c *conversation) shown(header, usual http.Header, letter, verb string) (li
 
 // ==== The server is tested ====
 
-// serverEnd is the server of the program, on a pipe or over HTTP.
+// serverEnd is the server of the program: the demo on a pipe, or its two handlers behind a mux.
 type serverEnd struct {
-	*program
-	p *player
-}
-
-// program is what the command line makes: the demo, and its two handlers behind a mux.
-type program struct {
+	p    *player
 	demo *demo
 	mcp  *StreamableHandler
 	sse  *SSEHandler
 	mux  http.Handler
-
-	maxBody int
-}
-
-// programWith returns what the program serves with these flags.
-func programWith(t *testing.T, args ...string) *program {
-	var o options
-	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
-	o.define(flags)
-	if err := flags.Parse(args); err != nil {
-		t.Fatal(err)
-	}
-	g := &program{demo: newDemo(), maxBody: o.maxBody}
-	g.demo.Versions, g.demo.StateKey = o.versions, []byte(o.stateKey)
-	o.tap = &tap{prints: o.trace, maxBody: o.maxBody}
-	g.mcp, g.sse, g.mux = o.handlers(g.demo, nil)
-	return g
 }
 
 // newServerEnd starts the server with the flags of the page.
 func newServerEnd(p *player) end {
-	e := &serverEnd{programWith(p.t, p.c.flags...), p}
+	var o options
+	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
+	o.define(flags)
+	if err := flags.Parse(p.c.flags); err != nil {
+		p.t.Fatal(err)
+	}
+	o.tap = &tap{maxBody: o.maxBody}
+	e := &serverEnd{p: p, demo: newDemo()}
+	e.demo.Versions = o.versions
+	e.mcp, e.sse, e.mux = o.handlers(e.demo, nil)
 	if p.c.overHTTP() {
 		return e
 	}
@@ -666,7 +653,7 @@ func newServerEnd(p *player) end {
 	x := &exchange{p: p, say: writerTo(out)}
 	p.exchanges[""] = x
 	go func() { // ends when the player closes the pipe
-		if err := Serve(p.t.Context(), NewLineConn(in, x, e.maxBody, in.Close), e.demo, nil); err != nil {
+		if err := Serve(p.t.Context(), NewLineConn(in, x, o.maxBody, in.Close), e.demo, nil); err != nil {
 			p.t.Error(err)
 		}
 		x.end()
@@ -1315,18 +1302,21 @@ func httpRequest(ctx context.Context, method, body string, fields ...string) *ht
 	return r
 }
 
-// post makes a POST to a handler, and waits for the end of the response.
-func post(h http.Handler, body string, fields ...string) *httptest.ResponseRecorder {
+// send makes a request to a handler, and waits for the end of the response.
+func send(h http.Handler, method, body string, fields ...string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httpRequest(context.Background(), http.MethodPost, body, fields...))
+	h.ServeHTTP(w, httpRequest(context.Background(), method, body, fields...))
 	return w
 }
 
-// resume continues the first stream of a session from its beginning, and waits for its end.
+// post makes a POST.
+func post(h http.Handler, body string, fields ...string) *httptest.ResponseRecorder {
+	return send(h, http.MethodPost, body, fields...)
+}
+
+// resume continues the first stream of a session from its beginning.
 func resume(h http.Handler, session string) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httpRequest(context.Background(), http.MethodGet, "", session, "Last-Event-Id: 1/0"))
-	return w
+	return send(h, http.MethodGet, "", session, "Last-Event-Id: 1/0")
 }
 
 // open opens a session, and returns the field of the header that names it.
@@ -1356,8 +1346,8 @@ func count(n, delayMs int) CallToolParams {
 // ==== Calls ====
 
 // Many calls at once, on each way to talk to the demo, with reports, questions, notifications and cancellations: each
-// gets what is its own, and nothing more after its answer, whatever its handler has left behind. A handler whose call is
-// cancelled ends, however early that is. Nothing is kept in the end.
+// gets what is its own, and nothing more after its answer, whatever its handler has left behind. Progress that does not
+// rise is not sent. A handler whose call is cancelled ends, however early that is. Nothing is kept in the end.
 func TestCallsAtOnce(t *testing.T) {
 	for _, way := range []struct{ transport, version string }{
 		{"pipe", "2026-07-28"}, {"pipe", "2025-11-25"}, {"HTTP", "2026-07-28"}, {"HTTP", "2025-11-25"},
@@ -1438,27 +1428,6 @@ func TestBridgeGivesUp(t *testing.T) {
 	})
 }
 
-// Progress that does not rise is not sent, whatever a handler reports.
-func TestProgressRises(t *testing.T) {
-	d := newDemo()
-	AddTool(d.Server, Tool{Name: "back"}, func(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
-		for _, progress := range []float64{0, 1, 3, 2, 3, 4} {
-			if err := x.Progress(ctx, progress, 0, ""); err != nil {
-				return nil, err
-			}
-		}
-		return "done", nil
-	})
-	c := connected(t, dialerOf(t, "pipe", d, nil, nil), "2025-11-25")
-	defer c.Close()
-	var heard []float64
-	note := func(p ProgressParams) { heard = append(heard, p.Progress) }
-	err := c.CallWithProgress(t.Context(), "tools/call", CallToolParams{Name: "back"}, nil, note)
-	if err != nil || !slices.Equal(heard, []float64{0, 1, 3, 4}) {
-		t.Error(heard, err)
-	}
-}
-
 // dialerOf returns a way of TestCallsAtOnce.
 func dialerOf(t *testing.T, transport string, d *demo, mcp, sse http.Handler) Dialer {
 	old := SSEDialer{URL: "http://localhost/", Client: inMemory(sse)}
@@ -1490,8 +1459,13 @@ func callAtOnce(t *testing.T, c *Client, d *demo) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
-	AddTool(d.Server, Tool{Name: "late"}, func(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
-		time.AfterFunc(time.Second, func() { _ = x.Progress(context.WithoutCancel(ctx), 1, 1, "") })
+	AddTool(d.Server, Tool{Name: "report"}, func(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
+		for _, progress := range []float64{0, 1, 3, 2, 3, 4} {
+			if err := x.Progress(ctx, progress, 0, ""); err != nil {
+				return nil, err
+			}
+		}
+		time.AfterFunc(time.Second, func() { _ = x.Progress(context.WithoutCancel(ctx), 5, 0, "") }) // too late
 		return "done", nil
 	})
 	var calls sync.WaitGroup
@@ -1525,12 +1499,16 @@ func callAtOnce(t *testing.T, c *Client, d *demo) {
 	if synctest.Wait(); waiting.Load() != 0 {
 		t.Error(waiting.Load(), "handlers wait on")
 	}
-	c.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) { t.Error(x.Request); return nil, nil })
-	late := CallToolParams{Name: "late"}
-	if err := c.CallWithProgress(t.Context(), "tools/call", late, nil, func(ProgressParams) {}); err != nil {
-		t.Error(err)
+	var heard []string
+	c.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
+		heard = append(heard, string(member(x.Request.Params, "progress")))
+		return nil, nil
+	})
+	report := CallToolParams{Name: "report"}
+	err := c.CallWithProgress(t.Context(), "tools/call", report, nil, func(ProgressParams) {})
+	if time.Sleep(2 * time.Second); err != nil || !slices.Equal(heard, []string{"0", "1", "3", "4"}) {
+		t.Error(heard, err)
 	}
-	time.Sleep(2 * time.Second)
 }
 
 // What a handler says or does that is not for the wire costs only its request, and is logged.
@@ -1746,7 +1724,7 @@ func TestSessionsEnd(t *testing.T) {
 			}
 			calls.Go(func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
-				h.ServeHTTP(httptest.NewRecorder(), httpRequest(t.Context(), http.MethodDelete, "", session))
+				send(h, http.MethodDelete, "", session)
 			})
 		}
 		calls.Wait()
@@ -2538,8 +2516,9 @@ func TestTraceIsBounded(t *testing.T) {
 
 // The page has the lessons, and no secret. No script of others runs in it.
 func TestPage(t *testing.T) {
-	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
-	programWith(t, "-watch", "-token", "s3cret").mux.ServeHTTP(w, r)
+	o := options{watch: true, token: "s3cret", tap: &tap{}}
+	_, _, mux := o.handlers(newDemo(), nil)
+	w := send(mux, http.MethodGet, "", "Host: localhost")
 	text, policy := w.Body.String(), w.Header().Get("Content-Security-Policy")
 	if !strings.Contains(text, "A client starts a server, introduces itself") || strings.Contains(text, "s3cret") {
 		t.Errorf("%.1000s", text)
