@@ -439,31 +439,23 @@ func (x *exchange) take(max int) (lines []string) {
 	return lines
 }
 
-// hear waits for as many lines as the step has. The last step gets all that was said until then, so that nothing is
-// missing in an update.
-func (x *exchange) hear(s *step) (lines []string) {
+// hear waits until something is said, and returns as many lines as the step has. The last step gets all that was said
+// until then, so that nothing is missing in an update.
+func (x *exchange) hear(s *step) []string {
 	isEnd := s.text == "(ends)\n"
-	wanted := strings.Count(longForm(s.text), "\n")
-	most := wanted
+	most := strings.Count(longForm(s.text), "\n")
 	if s.isLast || isEnd {
 		most = math.MaxInt
 	}
-	for count := 0; count < wanted || isEnd; {
-		later := x.p.await(func() bool { return x.isOver || x.hasLine() })
-		said := x.take(most - count)
-		count += len(said)
-		if longForm(s.text) != s.text {
-			said = shortForm(said)
-		}
-		lines = slices.Concat(lines, later, said)
-		if x.isOver || slices.Contains(later, "(nothing)") {
-			break
-		}
+	later := x.p.await(func() bool { return x.isOver || !isEnd && x.hasLine() })
+	said := x.take(most)
+	if longForm(s.text) != s.text {
+		said = shortForm(said)
 	}
 	if isEnd && x.isOver {
-		lines = append(lines, "(ends)")
+		said = append(said, "(ends)")
 	}
-	return s.inPage(lines)
+	return s.inPage(append(later, said...))
 }
 
 // inPage returns lines as they stand in a page.
@@ -530,9 +522,9 @@ func shortForm(lines []string) []string {
 // split splits a request or a response. A request in short has its body in the first line. A field without a value has
 // none in header, but its name is there.
 func split(text string) (first string, header http.Header, body string) {
-	head, body, isLong := strings.Cut(text, "\n\n")
+	head, body, _ := strings.Cut(text, "\n\n")
 	first, fields, _ := strings.Cut(strings.TrimSuffix(head, "\n"), "\n")
-	if parts := strings.SplitN(first, " ", 3); len(parts) == 3 && !isLong {
+	if parts := strings.SplitN(first, " ", 3); len(parts) == 3 {
 		first, body = parts[0]+" "+parts[1], parts[2]
 	}
 	header = http.Header{}
@@ -575,8 +567,8 @@ func (c *conversation) usual(s *step, request, body string) http.Header {
 	}
 	m := messageIn(body)
 	modern := textOf(member(member(m.Params, "_meta"), metaVersion))
-	switch isOpening := m.Method == "initialize" || m.Method == "server/discover"; {
-	case c.version != "" && !isOpening:
+	switch {
+	case c.version != "" && m.Method != "initialize" && m.Method != "server/discover":
 		header.Set("Mcp-Session-Id", "session-1")
 		if revision(c.version).VersionHeader {
 			header.Set("Mcp-Protocol-Version", c.version)
@@ -599,7 +591,7 @@ var unshown = []string{"Cache-Control", "X-Accel-Buffering", "Content-Length", "
 // this exchange. "NAME:" says that there is no such field.
 func (c *conversation) shown(header, usual http.Header, letter, verb string) (lines []string) {
 	_, inPage, _ := split("")
-	isHere := func(s *step) bool { return s.letter == letter && s.verb == verb && !s.isDirection() }
+	isHere := func(s *step) bool { return s.letter == letter && s.verb == verb }
 	if i := slices.IndexFunc(c.steps, isHere); i >= 0 {
 		_, inPage, _ = split(longForm(c.steps[i].text))
 	}
