@@ -1513,10 +1513,9 @@ func TestInternalErrors(t *testing.T) {
 		var log bytes.Buffer
 		damaged := &Error{Code: 1, Message: "no", Data: json.RawMessage("disk full")}
 		s := &Server{Methods: map[string]HandlerFunc{
-			"plain":       func(context.Context, *Exchange) (any, error) { return nil, errors.New("disk full") },
-			"panic":       func(context.Context, *Exchange) (any, error) { panic("disk full") },
-			"damaged":     func(context.Context, *Exchange) (any, error) { return nil, damaged },
-			"unencodable": func(context.Context, *Exchange) (any, error) { return map[string]any{"f": func() {}}, nil },
+			"plain":   func(context.Context, *Exchange) (any, error) { return nil, errors.New("disk full") },
+			"panic":   func(context.Context, *Exchange) (any, error) { panic("disk full") },
+			"damaged": func(context.Context, *Exchange) (any, error) { return nil, damaged },
 		}}
 		c := connected(t, piped(t, s, slog.New(slog.NewTextHandler(&log, nil))))
 		for method := range s.Methods {
@@ -1860,33 +1859,7 @@ func TestBodyTooLarge(t *testing.T) {
 	}
 }
 
-// A large result counts from the moment when it exists: many of them wait to be encoded. So does the answer to a
-// question, as long as its call runs.
-func TestUnencodedResults(t *testing.T) {
-	unencoded.Store(maxHeld)
-	defer unencoded.Store(0)
-	for size, status := range map[int]int{1000: http.StatusOK, 100_000: http.StatusServiceUnavailable} {
-		w := postCall(&StreamableHandler{Handler: newDemo()}, "echo", fmt.Sprintf(`{"text":"x","repeat":%d}`, size))
-		if w.Code != status || unencoded.Load() != maxHeld {
-			t.Error(size, w.Code, unencoded.Load())
-		}
-	}
-	s := &Server{}
-	var p *Peer
-	AddTool(s, Tool{Name: "ask"}, func(_ context.Context, x *Exchange, _ struct{}) (any, error) {
-		if p = x.Peer; x.Inputs() == nil {
-			return InputRequired{Requests: map[string]InputRequest{"name": nameQuestion}}, nil
-		}
-		return fmt.Sprint(p.held.Load()), nil
-	})
-	result, err := connected(t, piped(t, s, nil), "2025-11-25").CallTool(t.Context(), "ask", nil)
-	if err != nil || result.Text() == "0" {
-		t.Error(result, err)
-	}
-}
-
-// Bytes in use are counted when they have come, and until their answer is written. Where there are too many, small
-// messages are served, and large ones refused.
+// Bytes in use are counted when they have come, and until their answer is written: also one that repeats a long id.
 func TestBytesInUse(t *testing.T) {
 	d := newDemo()
 	h := &StreamableHandler{Handler: d}
@@ -1905,16 +1878,43 @@ func TestBytesInUse(t *testing.T) {
 	long := `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", 1<<20) + `","method":"ping"}`
 	h.ServeHTTP(refused, httpRequest(t.Context(), http.MethodPost, long, "Mcp-Protocol-Version: 1999-01-01"))
 	if refused.Code != http.StatusBadRequest || held < 1<<20 || h.held.Load() != 0 {
-		t.Error("a refusal that repeats the id:", refused.Code, held, h.held.Load())
+		t.Error(refused.Code, held, h.held.Load())
 	}
-	h.held.Store(maxHeld)
-	for _, test := range []struct{ text, repeat, status int }{
-		{10, 1, 200}, {5000, 1, 503}, {3000, 1, 200}, {3000, 20, 503},
+}
+
+// Where too many bytes are in use, or in results that wait to be encoded, small messages are served, and large ones
+// refused: those that come, and those that are the answer.
+func TestTooManyBytes(t *testing.T) {
+	defer unencoded.Store(0)
+	for _, test := range []struct {
+		held, unencoded      int64
+		text, repeat, status int
+	}{
+		{maxHeld, 0, 10, 1, 200}, {maxHeld, 0, 3000, 1, 200}, {maxHeld, 0, 5000, 1, 503}, {maxHeld, 0, 3000, 20, 503},
+		{0, maxHeld, 1, 1000, 200}, {0, maxHeld, 1, 100_000, 503},
 	} {
+		h := &StreamableHandler{Handler: newDemo()}
+		h.held.Store(test.held)
+		unencoded.Store(test.unencoded)
 		w := postCall(h, "echo", fmt.Sprintf(`{"text":"%s","repeat":%d}`, strings.Repeat("x", test.text), test.repeat))
-		if w.Code != test.status || h.held.Load() != maxHeld {
-			t.Error(test, w.Code, h.held.Load()-maxHeld)
+		if w.Code != test.status || h.held.Load() != test.held || unencoded.Load() != test.unencoded {
+			t.Error(test, w.Code, h.held.Load()-test.held, unencoded.Load())
 		}
+	}
+}
+
+// The answer to a question counts as long as its call runs.
+func TestHeldAnswers(t *testing.T) {
+	s := &Server{}
+	AddTool(s, Tool{Name: "ask"}, func(_ context.Context, x *Exchange, _ struct{}) (any, error) {
+		if x.Inputs() == nil {
+			return InputRequired{Requests: map[string]InputRequest{"name": nameQuestion}}, nil
+		}
+		return fmt.Sprint(x.Peer.held.Load()), nil
+	})
+	result, err := connected(t, piped(t, s, nil), "2025-11-25").CallTool(t.Context(), "ask", nil)
+	if err != nil || result.Text() == "0" {
+		t.Error(result, err)
 	}
 }
 
@@ -2000,24 +2000,19 @@ func TestRequestHeader(t *testing.T) {
 
 // A client answers no more than a thousand questions of one call, and none twice: a server could fill its memory.
 func TestTooManyQuestions(t *testing.T) {
-	s, many := &Server{}, map[string]InputRequest{}
-	for i := range maxQuestions + 1 {
-		many[strconv.Itoa(i)] = nameQuestion
+	const question = `:{"method":"elicitation/create"}`
+	many := `"0"` + question
+	for i := range maxQuestions {
+		many += fmt.Sprintf(`,"%d"%s`, i+1, question)
 	}
-	AddTool(s, Tool{Name: "ask"}, func(context.Context, *Exchange, struct{}) (any, error) {
-		return InputRequired{Requests: many}, nil
-	})
-	c := connected(t, piped(t, s, nil))
-	_, err := c.CallTool(t.Context(), "ask", nil)
-	if err == nil || !strings.Contains(err.Error(), "more than 1000 questions") {
-		t.Error(err)
-	}
-	s.Methods = map[string]HandlerFunc{"m": func(context.Context, *Exchange) (any, error) {
-		const question = `"a":{"method":"elicitation/create"}`
-		return json.RawMessage(`{"resultType":"input_required","inputRequests":{` + question + `,` + question + `}}`), nil
-	}}
-	if err = c.Call(t.Context(), "m", nil, nil); err == nil || !strings.Contains(err.Error(), "or one twice") {
-		t.Error(err)
+	for _, questions := range []string{many, `"a"` + question + `,"a"` + question} {
+		s := &Server{Methods: map[string]HandlerFunc{"m": func(context.Context, *Exchange) (any, error) {
+			return json.RawMessage(`{"resultType":"input_required","inputRequests":{` + questions + `}}`), nil
+		}}}
+		err := connected(t, piped(t, s, nil)).Call(t.Context(), "m", nil, nil)
+		if err == nil || !strings.Contains(err.Error(), "more than 1000 questions at once, or one twice") {
+			t.Errorf("%.100s: %v", questions, err)
+		}
 	}
 }
 
@@ -2476,13 +2471,14 @@ func TestProgramOverHTTP(t *testing.T) {
 // A trace hides the query of each request, whatever its method and its path are, and changes no message.
 func TestTraceHidesQueries(t *testing.T) {
 	x := &trail{tap: &tap{}}
-	for _, line := range []string{"GET /mcp", "GET /[mcp]", "get /mcp", "M-SEARCH /mcp", "a.b!#$%&'*+^_`|~1 /mcp", "GET x:{\"", "PUT *"} {
+	for _, line := range []string{"GET /mcp", "GET /[mcp]", "get /mcp", "M-SEARCH /mcp", "a.b!#$%&'*+^_`|~1 /mcp",
+		"GET x:{\"", "PUT *"} {
 		if got := x.hide(line+"?key=s3cret&a=?", ">"); got != line+"?…" {
 			t.Errorf("%s?key=s3cret is shown as %s", line, got)
 		}
 	}
-	for _, line := range []string{`{"a": "b?c"}`, `["a", "b?c"]`, `"a ?b"`, `}, {"a":"b?c"}`, `], "a?b"`, "  \"a\": \"b?c\"", "null, \"a?b\"",
-		`data: {"a": "b?c"}`, `data: ["a ?b"]`, `Accept: text/html; a?b`} {
+	for _, line := range []string{`{"a": "b?c"}`, `["a", "b?c"]`, `"a ?b"`, `}, {"a":"b?c"}`, `], "a?b"`, `  "a": "b?c"`,
+		`null, "a?b"`, `data: {"a": "b?c"}`, `data: ["a ?b"]`, `Accept: text/html; a?b`} {
 		if got := x.hide(line, ">"); got != line {
 			t.Errorf("%s is shown as %s", line, got)
 		}
