@@ -1102,14 +1102,11 @@ func (x *request) respond(w http.ResponseWriter, text string, hasBegun bool) (go
 // shows it.
 func (e *clientEnd) answerBeside(x *request) string {
 	isShown := slices.ContainsFunc(e.p.c.steps, func(s *step) bool { return s.verb == ">" && x.is(s) })
-	m := messageIn(x.sent)
 	switch {
 	case x.http.Method == http.MethodDelete && !isShown:
 		return "204\n"
 	case x.http.Method == http.MethodGet && x.http.Header["Last-Event-Id"] == nil && !isShown:
 		return "405\n"
-	case m.Kind() == KindResponse && m.Error != nil && !e.p.c.clientSays(`,"error":`):
-		return "202\n" // to a question that was open when the Client was closed
 	}
 	return ""
 }
@@ -1167,14 +1164,8 @@ type direct struct{ http.Handler }
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := &crossing{header: http.Header{}, begun: make(chan struct{}), parts: make(chan []byte, 10000), end: io.EOF}
 	x.open, x.hangUp = context.WithCancel(r.Context())
-	if x.open.Err() != nil {
-		return nil, context.Cause(x.open)
-	}
 	in := r.Clone(x.open)
 	in.RequestURI = r.URL.RequestURI()
-	if in.Body == nil {
-		in.Body = http.NoBody
-	}
 	go x.serve(d.Handler, in)
 	select {
 	case <-x.begun:
@@ -1217,7 +1208,6 @@ func (x *crossing) serve(h http.Handler, r *http.Request) {
 }
 
 func (x *crossing) Header() http.Header              { return x.header }
-func (x *crossing) SetReadDeadline(time.Time) error  { return nil }
 func (x *crossing) SetWriteDeadline(time.Time) error { return nil }
 func (x *crossing) Flush()                           { x.WriteHeader(http.StatusOK) }
 func (x *crossing) WriteHeader(status int)           { x.once.Do(func() { x.status = status; close(x.begun) }) }
