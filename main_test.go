@@ -209,8 +209,8 @@ func (s *step) isContinuedBy(next *step) bool {
 // isDirection reports whether this is no message: (ends), (breaks), (hangs up) and so on.
 func (s *step) isDirection() bool { return strings.HasPrefix(s.text, "(") }
 
-// addOpening adds the steps that open the conversation, where the page leaves them out: "handshake VERSION CAPABILITIES"
-// stands for a handshake, and a Client that is modern finds out that its server is, too.
+// addOpening adds the steps that open the conversation, where the page leaves them out: "handshake VERSION
+// CAPABILITIES" stands for a handshake, and a Client that is modern finds out that its server is, too.
 func (c *conversation) addOpening() {
 	title, at, first, capabilities := "server/discover", 0, 0, "" // at: a line; first: a step
 	i := slices.IndexFunc(c.steps, func(s *step) bool { return s.verb == "handshake" })
@@ -491,21 +491,16 @@ func (p *player) unnamed(text string) string {
 
 // ==== HTTP, as a page has it ====
 
-// shortResponse matches "200 {…}" and "200 text/event-stream".
-var shortResponse = regexp.MustCompile(`^(\d{3}) (?:([{\[].*)|(text/event-stream))\n`)
+// shortStream and shortMessage match "200 text/event-stream" and "200 {…}".
+var (
+	shortStream  = regexp.MustCompile(`^(\d{3}) text/event-stream\n`)
+	shortMessage = regexp.MustCompile(`^(\d{3}) ([{\[].*)\n`)
+)
 
 // longForm writes out a response in short. Another text stays as it is.
 func longForm(text string) string {
-	found := shortResponse.FindStringSubmatch(text)
-	if found == nil {
-		return text
-	}
-	status, message, stream := found[1], found[2], found[3]
-	text = text[len(found[0]):]
-	if stream != "" {
-		return status + "\nContent-Type: text/event-stream\n\n" + text
-	}
-	return status + "\nContent-Type: application/json\n\n" + message + "\n" + text
+	text = shortStream.ReplaceAllString(text, "$1\nContent-Type: text/event-stream\n\n")
+	return shortMessage.ReplaceAllString(text, "$1\nContent-Type: application/json\n\n$2\n")
 }
 
 // shortForm is the reverse.
@@ -670,7 +665,8 @@ func (e *serverEnd) say(s *step) {
 	case s.verb == "handler":
 		e.setHandler(s.text)
 	case s.verb == "tool":
-		e.addTool(s.text)
+		run := func(context.Context, *Exchange, map[string]any) (any, error) { return "it has run", nil }
+		AddTool(e.demo.Server, Tool{Name: "tool", InputSchema: json.RawMessage(s.text)}, run)
 	case s.verb == "close":
 		go e.mcp.Close()
 		go e.sse.Close()
@@ -701,13 +697,6 @@ func (e *serverEnd) setHandler(text string) {
 		}
 	}
 	e.demo.Methods[method] = func(context.Context, *Exchange) (any, error) { return result, err }
-}
-
-// addTool gives the server a tool with this schema, which only says that it has run.
-func (e *serverEnd) addTool(schema string) {
-	tool := Tool{Name: "tool", InputSchema: json.RawMessage(strings.TrimSpace(schema))}
-	run := func(context.Context, *Exchange, map[string]any) (any, error) { return "it has run", nil }
-	AddTool(e.demo.Server, tool, run)
 }
 
 // begin makes the request of a step. Its response comes into a new exchange.
@@ -755,11 +744,9 @@ func (e *serverEnd) request(ctx context.Context, s *step) *http.Request {
 	}
 	r.Header = e.p.c.usual(s, first, body)
 	maps.Copy(r.Header, header)
-	for name, values := range r.Header {
-		if len(values) == 0 {
-			delete(r.Header, name) // the page says that there is none
-		} else {
-			values[0] = e.p.unnamed(values[0])
+	for _, values := range r.Header {
+		for i, value := range values { // none: the page says that there is no such field
+			values[i] = e.p.unnamed(value)
 		}
 	}
 	r.Host = cmp.Or(r.Header.Get("Host"), r.Host)
@@ -2570,7 +2557,8 @@ func TestTimeoutOfCall(t *testing.T) {
 // How it reads an argument: what is no string must be JSON of the type that the schema names. No $ref leads to the
 // network.
 func TestArgumentsOfCall(t *testing.T) {
-	schema := json.RawMessage(`{"properties":{"s":{"type":["string","null"]},"i":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/i"}]},
+	schema := json.RawMessage(`{"properties":{"s":{"type":["string","null"]},
+		"i":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/i"}]},
 		"e":{"enum":["a"]},"net":{"$ref":"http://127.0.0.1:1/x"}},"$defs":{"i":{"type":"integer"}}}`)
 	for _, test := range []struct{ name, text, want string }{
 		{"s", "5", `"5"`}, {"i", "5", "5"}, {"i", "x", ""}, {"e", "1", `"1"`},
@@ -2635,8 +2623,10 @@ func eventsIn(r io.Reader) (text string) {
 
 // A stream is the same in one piece and byte by byte, and no event is larger than 10 bytes.
 func FuzzReadEvents(f *testing.F) {
-	for _, in := range []string{"data: a\n\n", "data: 12345678901\n\n", "\ufeffdata:a\r\rdata: b\r\n\r\n", "data: a\ndata:\ndata:  b\n\n",
-		"event: x\nid: 7\nretry: 3000\n: comment\nother: y\ndata\n\n", "id: a\x00b\nretry: 5e3\nretry: -1\ndata: x\n\n"} {
+	for _, in := range []string{
+		"data: a\n\n", "data: 12345678901\n\n", "\ufeffdata:a\r\rdata: b\r\n\r\n", "data: a\ndata:\ndata:  b\n\n",
+		"event: x\nid: 7\nretry: 3000\n: comment\nother: y\ndata\n\n", "id: a\x00b\nretry: 5e3\nretry: -1\ndata: x\n\n",
+	} {
 		f.Add([]byte(in))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
@@ -2647,7 +2637,8 @@ func FuzzReadEvents(f *testing.F) {
 	})
 }
 
-// Whatever is posted, without sessions, in a session or without its id, the answer is one of MCP, and the server lives on.
+// Whatever is posted, without sessions, in a session or without its id, the answer is one of MCP, and the server lives
+// on.
 func FuzzPost(f *testing.F) {
 	for _, version := range []string{"", "2025-11-25", "2026-07-28"} {
 		for _, body := range []string{
