@@ -624,12 +624,9 @@ type serverEnd struct {
 // newServerEnd starts the server with the flags of the page.
 func newServerEnd(p *player) end {
 	var o options
-	flags := flag.NewFlagSet("mcpwire", flag.ContinueOnError)
-	o.define(flags)
-	if err := flags.Parse(p.c.flags); err != nil {
+	if err := o.parse("", p.c.flags); err != nil {
 		p.t.Fatal(err)
 	}
-	o.tap = &tap{maxBody: o.maxBody}
 	e := &serverEnd{p: p, demo: newDemo()}
 	e.demo.Versions = o.versions
 	e.mcp, e.sse, e.mux = o.handlers(e.demo, nil)
