@@ -1030,7 +1030,7 @@ type request struct {
 	http   *http.Request
 	sent   string      // its body
 	texts  chan string // what the page says in the response
-	goesOn bool        // the page says when the response is complete
+	goesOn bool        // until the Client hangs up
 }
 
 // ServeHTTP is the server that the page plays.
@@ -1054,12 +1054,10 @@ func (e *clientEnd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// respond begins the response, goes on with it, or ends it. It is complete at once if it is no stream, and the page
-// does not say that it (goes on).
+// respond begins the response, goes on with it, or ends it. It is complete at once if it is no stream, and the Client
+// does not hang up on it.
 func (x *request) respond(w http.ResponseWriter, text string, hasBegun bool) (goesOn bool) {
 	switch {
-	case text == "(goes on)\n":
-		return true
 	case text == "(breaks)\n":
 		panic(http.ErrAbortHandler)
 	case strings.HasPrefix(text, "("): // (ends); (hangs up), when all is over
@@ -1101,8 +1099,8 @@ func (e *clientEnd) nextRequest(s *step) []string {
 	x := e.waiting[i]
 	e.waiting = slices.Delete(e.waiting, i, i+1)
 	e.p.exchanges[s.letter] = x.exchange
-	goesOn := func(o *step) bool { return o.letter == s.letter && o.text == "(goes on)\n" }
-	x.goesOn = slices.ContainsFunc(e.p.c.steps, goesOn)
+	hangsUp := func(o *step) bool { return o.letter == s.letter && o.text == "(hangs up)\n" }
+	x.goesOn = slices.ContainsFunc(e.p.c.steps, hangsUp)
 	return s.inPage(append(later, e.text(x, s)...))
 }
 
