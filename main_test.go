@@ -579,25 +579,23 @@ var unshown = []string{"Cache-Control", "X-Accel-Buffering", "Content-Length", "
 // shown returns the lines of a header that belong into a page: what is unusual, and what the page shows of this side of
 // this exchange. "NAME:" says that there is no such field.
 func (c *conversation) shown(header, usual http.Header, letter, verb string) (lines []string) {
-	_, inPage, _ := split("")
+	inPage := http.Header{}
 	isHere := func(s *step) bool { return s.letter == letter && s.verb == verb }
 	if i := slices.IndexFunc(c.steps, isHere); i >= 0 {
 		_, inPage, _ = split(longForm(c.steps[i].text))
 	}
-	expected := maps.Clone(inPage)
-	maps.Copy(expected, usual)
-	names := maps.Clone(expected)
+	names := maps.Clone(inPage)
+	maps.Copy(names, usual)
 	maps.Copy(names, header)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		_, isExpected := expected[name]
 		_, isInPage := inPage[name]
 		isUsual := slices.Contains(unshown, name) || slices.Equal(header[name], usual[name])
-		if len(header[name]) == 0 && isExpected {
-			lines = append(lines, name+":")
-		}
-		for _, value := range header[name] {
-			if isInPage || !isUsual {
+		if isInPage || !isUsual {
+			for _, value := range header[name] {
 				lines = append(lines, name+": "+value)
+			}
+			if len(header[name]) == 0 {
+				lines = append(lines, name+":")
 			}
 		}
 	}
