@@ -1330,60 +1330,49 @@ func TestCallsAtOnce(t *testing.T) {
 	}
 }
 
-// bridgeByHand returns what a client and a server have of a bridge: each writes and reads lines by hand.
-func bridgeByHand(t *testing.T) (client, server net.Conn) {
-	near, client := net.Pipe()
-	far, server := net.Pipe()
-	b := &bridged{options: &options{target: []string{"http://localhost/"}}, client: NewLineConn(near, near, 0, near.Close)}
-	b.ways = []Dialer{DialerFunc(func(context.Context) (Conn, error) { return NewLineConn(far, far, 0, far.Close), nil })}
-	go func() { _ = Serve(t.Context(), b.client, HandlerFunc(b.toServer), nil) }() // ends with the pipe
-	t.Cleanup(func() { client.Close(); server.Close() })
-	return client, server
-}
-
 // A bridge between two ends that write by hand. What the server writes in its own way finds its call, what is no message
-// is not answered, batches pass, and a question of the server gets an id of the bridge.
+// is not answered, batches pass, and a question of the server gets an id of the bridge. A notification that the server
+// does not read is given up, and what comes after it passes.
 func TestBridgeByHand(t *testing.T) {
-	client, server := bridgeByHand(t)
-	toClient, toServer := bufio.NewScanner(client), bufio.NewScanner(server)
-	for _, step := range []struct {
-		from net.Conn
-		line string
-		to   *bufio.Scanner // nil: nobody gets this line
-		want string         // "": the same
-	}{
-		{client, `{"jsonrpc":"2.0","id":"é/","method":"initialize","params":{}}`, toServer, ""},
-		{server, `{"jsonrpc":"2.0","id":"\u00e9\/","result":{"protocolVersion":"2025-03-26"}}`, toClient,
-			`{"jsonrpc":"2.0","id":"é/","result":{"protocolVersion":"2025-03-26"}}`},
-		{server, "Listening on port 8080", nil, ""},
-		{server, `{"jsonrpc":"2.0","id":0,"method":"ping"}`, toClient, `{"jsonrpc":"2.0","id":1,"method":"ping"}`},
-		{client, `{"jsonrpc":"2.0","id":1,"result":{}}`, toServer, `{"jsonrpc":"2.0","id":0,"result":{}}`},
-		{client, `[{"jsonrpc":"2.0","id":2,"method":"ping"}]`, toServer, `{"jsonrpc":"2.0","id":2,"method":"ping"}`},
-		{server, `[{"jsonrpc":"2.0","id":2,"result":{}}]`, toClient, `[{"jsonrpc":"2.0","id":2,"result":{}}]`},
-	} {
-		fmt.Fprintln(step.from, step.line)
-		if step.to == nil {
-			continue
-		}
-		if !step.to.Scan() || step.to.Text() != cmp.Or(step.want, step.line) {
-			t.Fatalf("%s\ngot %s", step.line, step.to.Text())
-		}
-	}
-}
-
-// A bridge gives up a notification that the server does not read, and passes on what comes after it.
-func TestBridgeGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, server := bridgeByHand(t)
-		_ = client.SetDeadline(time.Now().Add(time.Hour)) // a pipe has deadlines
-		_ = server.SetDeadline(time.Now().Add(time.Hour))
-		const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
-		began := time.Now()
-		fmt.Fprintln(client, `{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)
-		fmt.Fprintln(client, ping)
-		spent := time.Since(began)
-		if line, err := bufio.NewReader(server).ReadString('\n'); line != ping+"\n" || spent != 10*time.Second {
-			t.Errorf("after %v: %q, %v", spent, line, err)
+		near, client := net.Pipe()
+		far, server := net.Pipe()
+		dial := func(context.Context) (Conn, error) { return NewLineConn(far, far, 0, far.Close), nil }
+		b := &bridged{options: &options{target: []string{"http://localhost/"}}, ways: []Dialer{DialerFunc(dial)}}
+		b.client = NewLineConn(near, near, 0, near.Close)
+		go func() { _ = Serve(t.Context(), b.client, HandlerFunc(b.toServer), nil) }() // ends with the pipe
+		for _, end := range []net.Conn{client, server} {
+			_ = end.SetDeadline(time.Now().Add(time.Hour)) // a pipe has deadlines
+			defer end.Close()
+		}
+		toClient, toServer, began := bufio.NewScanner(client), bufio.NewScanner(server), time.Now()
+		for _, step := range []struct {
+			from net.Conn
+			line string
+			to   *bufio.Scanner // nil: nobody gets this line
+			want string         // "": the same
+		}{
+			{client, `{"jsonrpc":"2.0","id":"é/","method":"initialize","params":{}}`, toServer, ""},
+			{server, `{"jsonrpc":"2.0","id":"\u00e9\/","result":{"protocolVersion":"2025-03-26"}}`, toClient,
+				`{"jsonrpc":"2.0","id":"é/","result":{"protocolVersion":"2025-03-26"}}`},
+			{server, "Listening on port 8080", nil, ""},
+			{server, `{"jsonrpc":"2.0","id":0,"method":"ping"}`, toClient, `{"jsonrpc":"2.0","id":1,"method":"ping"}`},
+			{client, `{"jsonrpc":"2.0","id":1,"result":{}}`, toServer, `{"jsonrpc":"2.0","id":0,"result":{}}`},
+			{client, `[{"jsonrpc":"2.0","id":2,"method":"ping"}]`, toServer, `{"jsonrpc":"2.0","id":2,"method":"ping"}`},
+			{server, `[{"jsonrpc":"2.0","id":2,"result":{}}]`, toClient, `[{"jsonrpc":"2.0","id":2,"result":{}}]`},
+			{client, `{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`, nil, ""},
+			{client, `{"jsonrpc":"2.0","id":3,"method":"ping"}`, toServer, ""},
+		} {
+			fmt.Fprintln(step.from, step.line)
+			if step.to == nil {
+				continue
+			}
+			if !step.to.Scan() || step.to.Text() != cmp.Or(step.want, step.line) {
+				t.Fatalf("%s\ngot %s", step.line, step.to.Text())
+			}
+		}
+		if spent := time.Since(began); spent != 10*time.Second {
+			t.Error("the notification was given up after", spent)
 		}
 	})
 }
