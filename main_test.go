@@ -1332,7 +1332,8 @@ func TestCallsAtOnce(t *testing.T) {
 
 // A bridge between two ends that write by hand. What the server writes in its own way finds its call, what is no message
 // is not answered, batches pass, and a question of the server gets an id of the bridge. A notification that the server
-// does not read is given up, and what comes after it passes.
+// does not read is given up, and what comes after it passes on the same connection: a new one would begin with
+// initialize.
 func TestBridgeByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, client := net.Pipe()
@@ -2283,25 +2284,6 @@ func TestChild(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-}
-
-// A message whose context ends while the other end reads nothing costs nobody else the connection.
-func TestInterruptedWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := net.Pipe() // it holds nothing: each write waits for a read
-		conn := NewLineConn(ours, ours, 0, ours.Close)
-		defer conn.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		ping := payload(&Message{ID: NumberID(1), Method: "ping"})
-		if err := conn.Write(ctx, ping); !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
-		go io.Copy(io.Discard, theirs) // ends with the pipe
-		if err := conn.Write(t.Context(), ping); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // A child that does not end by itself is killed. The attributes that its owner has set stay as they are.
