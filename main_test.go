@@ -1304,7 +1304,8 @@ func count(n, delayMs int) CallToolParams {
 
 // Many calls at once, on each way to talk to the demo, with reports, questions, notifications and cancellations: each
 // gets what is its own, and nothing more after its answer, whatever its handler has left behind. Progress that does not
-// rise is not sent. A handler whose call is cancelled ends, however early that is. Nothing is kept in the end.
+// rise is not sent. A handler whose call is cancelled ends, however early that is. One of a question that panics fails
+// the call. Nothing is kept in the end.
 func TestCallsAtOnce(t *testing.T) {
 	for _, way := range []struct{ transport, version string }{
 		{"pipe", "2026-07-28"}, {"pipe", "2025-11-25"}, {"HTTP", "2026-07-28"}, {"HTTP", "2025-11-25"},
@@ -1448,6 +1449,10 @@ func callAtOnce(t *testing.T, c *Client, d *demo) {
 	calls.Wait()
 	if synctest.Wait(); waiting.Load() != 0 {
 		t.Error(waiting.Load(), "handlers wait on")
+	}
+	c.Handlers["elicitation/create"] = func(context.Context, *Exchange) (any, error) { panic("?") }
+	if result, err := c.CallTool(t.Context(), "ask", nil); err == nil && !result.IsError {
+		t.Error(result)
 	}
 	var heard []string
 	c.Handler = HandlerFunc(func(_ context.Context, x *Exchange) (any, error) {
@@ -2190,17 +2195,6 @@ func (s *script) Read() (p Payload, err error) {
 
 func (s *script) Write(context.Context, Payload) error { return nil }
 func (s *script) Close() error                         { return nil }
-
-// A handler of a question that panics fails the call, in both eras.
-func TestQuestionPanics(t *testing.T) {
-	for _, version := range []string{"2026-07-28", "2025-11-25"} {
-		c := connected(t, piped(t, newDemo(), nil), version)
-		c.Handlers["elicitation/create"] = func(context.Context, *Exchange) (any, error) { panic("?") }
-		if result, err := c.CallTool(t.Context(), "ask", nil); err == nil && !result.IsError {
-			t.Error(version, result)
-		}
-	}
-}
 
 // A call whose context has ended is not sent, so it is not cancelled either. The connection stays as it is.
 func TestCallThatIsNotSent(t *testing.T) {
