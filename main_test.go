@@ -2419,7 +2419,7 @@ func TestTraceIsBounded(t *testing.T) {
 func TestPage(t *testing.T) {
 	o := options{watch: true, token: "s3cret", tap: &tap{}}
 	_, _, mux := o.handlers(newDemo(), nil)
-	w := send(mux, http.MethodGet, "", "Host: localhost")
+	w := send(mux, http.MethodGet, "")
 	text, policy := w.Body.String(), w.Header().Get("Content-Security-Policy")
 	if !strings.Contains(text, "A client starts a server, introduces itself") || strings.Contains(text, "s3cret") {
 		t.Errorf("%.1000s", text)
