@@ -121,13 +121,13 @@ func (h *StreamableHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // server returns the Server that the Handler is, or embeds. Of another Handler nothing is known: an empty Server
 // stands for it, which has all versions.
 func (h *StreamableHandler) server() *Server {
-	if known, ok := h.Handler.(interface{ self() *Server }); ok {
-		return known.self()
+	if known, ok := h.Handler.(interface{ embeddedServer() *Server }); ok {
+		return known.embeddedServer()
 	}
 	return &Server{}
 }
 
-func (s *Server) self() *Server { return s }
+func (s *Server) embeddedServer() *Server { return s }
 
 // post serves a POST. A modern request, and one without a session, ends with its connection. A
 // request in a session runs on.
@@ -270,6 +270,7 @@ func (h *StreamableHandler) initialize(w http.ResponseWriter, in Payload, base E
 	base.Peer, base.via = s.Peer, s.standalone
 	out := s.register(s.ctx, in, base).run()
 	defer h.held.Add(-out.held)
+	h.Sessions.endUse(s)
 	h.Sessions.addStream(s, s.standalone)
 	if out.Messages[0].Error != nil {
 		h.Sessions.remove(s, ErrClosed)

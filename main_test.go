@@ -1720,6 +1720,21 @@ func TestSessionEndsBetween(t *testing.T) {
 	})
 }
 
+// A session is not idle while its initialize runs, which may take longer than an idle session has.
+func TestSlowInitialize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := serving(t, HandlerFunc(func(context.Context, *Exchange) (any, error) {
+			time.Sleep(2 * time.Minute)
+			return struct{}{}, nil
+		}), 0)
+		id := open(h)
+		time.Sleep(59 * time.Second)
+		if w := send(h, http.MethodDelete, "", id); id == "Mcp-Session-Id: " || w.Code != http.StatusOK {
+			t.Error(id, w.Code, w.Body)
+		}
+	})
+}
+
 // Sessions may end while they are opened.
 func TestSessionsEndEarly(t *testing.T) {
 	for range 50 {
@@ -1747,6 +1762,11 @@ func TestOldestStreamsGo(t *testing.T) {
 		h.Sessions.endCall(s, st)
 		return st
 	}
+	h.Sessions.Keep = 1
+	if ended(); len(h.Sessions.ended) > 0 {
+		t.Error("a stream that keeps nothing takes the place of another")
+	}
+	h.Sessions.Keep = 1 << 20
 	h.Sessions.kept.Store(maxAllKept)
 	if first, second := ended(), ended(); len(first.kept) > 0 || len(second.kept) == 0 {
 		t.Error("the oldest stream is kept, or the newest is not")

@@ -503,7 +503,6 @@ func (h *SSEHandler) get(w http.ResponseWriter, r *http.Request, principal strin
 		refuse(w, http.StatusServiceUnavailable, "Too many sessions")
 		return
 	}
-	h.Sessions.startUse(s.id, principal) // by this GET: the session is never idle
 	s.Value.Store(agreement{legacyOnly: true})
 	st := s.standalone
 	st.isOld = true
@@ -638,7 +637,7 @@ type Sessions struct {
 	isClosed bool
 }
 
-// open opens a session; nil: there is no room for it.
+// open opens a session for a request of HTTP; nil: there is no room for it.
 func (t *Sessions) open(h Handler, g *Guard, held *atomic.Int64, owner string) *session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -649,8 +648,8 @@ func (t *Sessions) open(h Handler, g *Guard, held *atomic.Int64, owner string) *
 	s.streams, s.standalone = map[string]*stream{}, &stream{table: t, keepAlive: g.silence()}
 	s.via, s.held = s.standalone, held
 	put(&t.byID, s.id, s)
-	// A session that is never used has a minute.
-	s.idle = time.AfterFunc(min(t.idleTimeout(), time.Minute), func() { t.remove(s, errIdle) })
+	s.busy = 1 // that request
+	s.idle = time.AfterFunc(t.idleTimeout(), func() { t.remove(s, errIdle) })
 	return s
 }
 
@@ -672,8 +671,12 @@ func (t *Sessions) endUse(s *session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.busy--
+	timeout := t.idleTimeout()
+	if s.nextStream == 0 { // initialize has just ended: a session that is never used has a minute
+		timeout = min(timeout, time.Minute)
+	}
 	if t.byID[s.id] == s { // a DELETE has just removed it
-		s.idle.Reset(t.idleTimeout())
+		s.idle.Reset(timeout)
 	}
 }
 
@@ -720,7 +723,7 @@ func (t *Sessions) endCall(s *session, st *stream) {
 	switch {
 	case t.byID[s.id] != s:
 		old = append(old, st)
-	case st.resumable && st.last.Load() > 0:
+	case len(st.kept) > 0: // nobody else changes it after the answer
 		st.endedAt, st.endLending = time.Now(), nil
 		t.ended = append(t.ended, st)
 	default:
