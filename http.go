@@ -61,7 +61,7 @@ import (
 
 // StreamableHandler serves Streamable HTTP, on one path of a mux. Set the fields before use.
 type StreamableHandler struct {
-	Handler     Handler   // a *Server, or a struct that embeds one: its versions and marks are checked here
+	Handler     Handler   // a *Server, or a struct with one embedded, whose Versions and HeaderParams count
 	Sessions    *Sessions // nil: there are none, and each legacy POST stands alone
 	MaxRequests int       // that run at once; 0: 3,072
 	Guard
