@@ -2160,6 +2160,18 @@ func TestWrongSchema(t *testing.T) {
 	AddTool(&Server{}, tool, func(context.Context, *Exchange, struct{}) (any, error) { return nil, nil })
 }
 
+// A schema without end is not read to its end: what follows the hundredth mark makes it wrong.
+func TestTooManyMarks(t *testing.T) {
+	properties := ""
+	for n := range maxMarks + 1 {
+		properties += fmt.Sprintf(`,"%d":{"type":"string","x-mcp-header":"P%d"}`, n, n)
+		found, err := ReadHeaderParams(json.RawMessage(`{"properties":{` + properties[1:] + `}}`))
+		if isTooMany := n == maxMarks; (err != nil) != isTooMany || !isTooMany && len(found) != n+1 {
+			t.Error(n+1, len(found), err)
+		}
+	}
+}
+
 // A URI that fits a template in many ways costs no more work than its bytes. To try them all would not end in time for
 // go test.
 func TestHardURI(t *testing.T) {

@@ -2027,6 +2027,9 @@ func ReadHeaderParams(schema json.RawMessage) ([]HeaderParam, error) {
 // addMarks adds to found what the schema of one argument marks, which path leads to, and what those of
 // its properties mark. At the schema of all arguments, path is empty.
 func addMarks(found []HeaderParam, schema json.RawMessage, path []string) (_ []HeaderParam, err error) {
+	if len(found) == maxMarks { // one more does not count, which is an error
+		return found, nil
+	}
 	if value := member(schema, mark); value != nil {
 		name, kind := textOf(value), textOf(member(schema, "type"))
 		isName := name != "" && strings.Trim(name, tokenChars) == ""
@@ -2037,7 +2040,7 @@ func addMarks(found []HeaderParam, schema json.RawMessage, path []string) (_ []H
 		}
 		found = append(found, HeaderParam{name, path})
 	}
-	if len(path) == maxMarkDepth || len(found) == maxMarks {
+	if len(path) == maxMarkDepth {
 		return found, nil
 	}
 	for name, property := range Each(member(schema, "properties")) {
