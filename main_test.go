@@ -2172,6 +2172,27 @@ func TestTooManyMarks(t *testing.T) {
 	}
 }
 
+// A server that logs by itself learns the level from Meta, and Log sends nothing.
+func TestOwnLogging(t *testing.T) {
+	s := &Server{Capabilities: map[string]any{"logging": struct{}{}}}
+	AddTool(s, Tool{Name: "level"}, func(ctx context.Context, x *Exchange, _ struct{}) (any, error) {
+		return fmt.Sprintf("level %q", *cmp.Or(x.Meta().LogLevel, new("none"))), x.Log(ctx, "error", "x")
+	})
+	h := serving(t, s, 0)
+	session := open(h)
+	const call = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"level",`
+	legacy, modern := call+`"arguments":{}}}`, call+strings.Replace(student, `{"io`, `{"io.modelcontextprotocol/logLevel":"debug","io`, 1)+`}}`
+	first := post(h, legacy, session).Body.String()
+	post(h, `{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"error"}}`, session)
+	second := post(h, legacy, session).Body.String()
+	third := post(h, modern, "Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: level").Body.String()
+	for want, got := range map[string]string{"none": first, "error": second, "debug": third} {
+		if !strings.HasPrefix(got, "{") || !strings.Contains(got, `level \"`+want) {
+			t.Errorf("%s: %s", want, got)
+		}
+	}
+}
+
 // A URI that fits a template in many ways costs no more work than its bytes. To try them all would not end in time for
 // go test.
 func TestHardURI(t *testing.T) {

@@ -256,6 +256,7 @@ func agreementOf(p *Peer) agreement {
 type requestInfo struct {
 	revision Revision
 	meta     Meta
+	logLevel *string                    // the lowest level that the client wants; nil: no log messages
 	reported *float64                   // the last progress; nil: none was reported
 	inputs   map[string]json.RawMessage // the answers to the last InputRequired, by key
 	state    string                     // the State of the last InputRequired
@@ -373,7 +374,11 @@ func (s *Server) chooseRevision(x *Exchange) error {
 	case agreed.revision.Version != "" || needsNoVersion:
 		x.canAsk = agreed.isReady
 		agreed.meta.ProgressToken = meta.ProgressToken // the only thing that a legacy request says in _meta
-		x.Value = &requestInfo{revision: agreed.revision, meta: agreed.meta}
+		info := &requestInfo{revision: agreed.revision, meta: agreed.meta}
+		if s.Logging && !agreed.stateless {
+			info.logLevel = cmp.Or(agreed.meta.LogLevel, new("info")) // until the client sets another level
+		}
+		x.Value = info
 		return nil
 	}
 	return withVersions(InvalidParams("_meta lacks %s, and initialize has not been called", metaVersion), s.Versions)
@@ -391,8 +396,8 @@ func (s *Server) useMeta(x *Exchange, meta Meta, legacyOnly bool) error {
 		return unsupported(meta.ProtocolVersion, s.Versions)
 	}
 	info := &requestInfo{revision: revision(meta.ProtocolVersion), meta: meta}
-	if !s.Logging {
-		info.meta.LogLevel = nil
+	if s.Logging {
+		info.logLevel = meta.LogLevel
 	}
 	x.Value = info
 	return checkModern(meta, s.Versions)
@@ -463,9 +468,6 @@ func (s *Server) initialize(_ context.Context, x *Exchange, params InitializePar
 	meta := Meta{ProtocolVersion: version, ClientInfo: bytes.Clone(params.ClientInfo)}
 	meta.ClientCapabilities = bytes.Clone(params.Capabilities) // or the whole message would stay in memory
 	stateless := agreementOf(x.Peer).stateless
-	if s.Logging && !stateless {
-		meta.LogLevel = new("info") // until the client sets another level
-	}
 	s.changeAgreement(x.Peer, func(a *agreement) { a.revision, a.meta, a.isReady = revision(version), meta, false })
 	x.Peer.AllowBatches.Store(revision(version).Batches)
 	declared, err := encode(s.capabilities(stateless))
@@ -680,7 +682,7 @@ var logLevels = []string{"debug", "info", "notice", "warning", "error", "critica
 // Log sends a log message about the request, if the server has Logging and the level is wanted: a
 // modern request names a level; a legacy client has set one, or gets info and above.
 func (x *Exchange) Log(ctx context.Context, level string, data any) error {
-	least := x.info().meta.LogLevel
+	least := x.info().logLevel
 	if least == nil || slices.Index(logLevels, level) < slices.Index(logLevels, *least) {
 		return nil
 	}
