@@ -633,6 +633,9 @@ func (p *Peer) read() {
 // exactly one reader. Before the second one may read, all requests are in the table of the Peer: a
 // cancellation that it reads finds them.
 func (p *Peer) serve(in Payload) (readOn bool) {
+	if p.reading.Err() != nil { // select would choose by chance
+		return false
+	}
 	select {
 	case p.slots <- struct{}{}: // waits when the other end sends more and more, and reads no responses
 	case <-p.reading.Done():
@@ -1020,7 +1023,7 @@ func (p *Peer) report(params json.RawMessage) {
 // read different messages. So members are found by their exact names here. The values are read by encoding/json.
 
 // Each returns the members of an object, or the elements of an array, with "" as their name. The
-// values are parts of text. For any other value, and after an error in the text, there are none.
+// values are parts of text, which must be valid JSON. For any other value there are none.
 func Each(text []byte) iter.Seq2[string, json.RawMessage] {
 	return func(yield func(string, json.RawMessage) bool) {
 		if len(text) == 0 || text[0] != '{' && text[0] != '[' {
@@ -1192,7 +1195,7 @@ func bind(object json.RawMessage, target any, kind string) error {
 		switch {
 		case isAbsent(value) && !isOptional:
 			return fmt.Errorf("missing required %s: '%s'", kind, names[i])
-		case isAbsent(value):
+		case isAbsent(value), !field.CanSet():
 		case field.Type() == reflect.TypeFor[json.RawMessage]():
 			field.SetBytes(value) // a part of object, which may be large
 		case json.Unmarshal(value, field.Addr().Interface()) != nil:

@@ -2193,6 +2193,19 @@ func TestOwnLogging(t *testing.T) {
 	}
 }
 
+// What comes after the end of a conversation is not served any more.
+func TestServeAfterEnd(t *testing.T) {
+	p := newPeer(context.Background(), HandlerFunc(func(context.Context, *Exchange) (any, error) {
+		t.Error("it is served")
+		return nil, nil
+	}), nil)
+	p.slots = make(chan struct{}, 1)
+	p.end(ErrClosed)
+	for range 50 {
+		p.serve(payload(&Message{Method: "notifications/m"}))
+	}
+}
+
 // A URI that fits a template in many ways costs no more work than its bytes. To try them all would not end in time for
 // go test.
 func TestHardURI(t *testing.T) {
