@@ -1720,6 +1720,21 @@ func TestSessionEndsBetween(t *testing.T) {
 	})
 }
 
+// A GET for what is not kept any more is refused, and takes nothing away from who reads the stream.
+func TestRefusedResume(t *testing.T) {
+	h := serving(t, newDemo(), 1)
+	session := open(h)
+	s := h.Sessions.startUse(strings.TrimPrefix(session, "Mcp-Session-Id: "), "")
+	st, lending := &stream{table: h.Sessions, keepAlive: time.Hour}, context.Background()
+	h.Sessions.addStream(s, st)
+	lending = h.Sessions.takeOver(lending, st)
+	st.lend(httptest.NewRecorder())
+	st.send(t.Context(), &Message{Method: "m"})
+	if w := resume(h, session); w.Code != http.StatusBadRequest || lending.Err() != nil {
+		t.Error(w.Code, w.Body, lending.Err())
+	}
+}
+
 // A session is not idle while its initialize runs, which may take longer than an idle session has.
 func TestSlowInitialize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -194,20 +194,21 @@ type stream struct {
 	jsonOnly   bool      // the client takes no stream
 	eventsOnly bool      // the client takes only a stream
 	keepAlive  time.Duration
-	last       atomic.Int64 // the number of the last event, for those who must not wait for the mutex
+	// Those who must not wait for the mutex read these:
+	last    atomic.Int64 // the number of the last event
+	dropped atomic.Int64 // the number of the newest event that is not kept any more, and was not progress
 
 	// Guarded by Sessions.mu:
 	endedAt    time.Time // zero: the call runs
 	endLending func()    // tells the ServeHTTP that has lent its response to take it back
 
-	mu      sync.Mutex // held during a write; guards the fields below
-	state   streamState
-	w       http.ResponseWriter // lent; nil: nobody reads
-	back    chan struct{}       // closed when w goes back
-	timer   *time.Timer         // runs breakSilence
-	kept    []keptEvent         // the newest last
-	size    int                 // bytes of kept
-	dropped int                 // the number of the newest event that is not kept any more, and was not progress
+	mu    sync.Mutex // held during a write; guards the fields below
+	state streamState
+	w     http.ResponseWriter // lent; nil: nobody reads
+	back  chan struct{}       // closed when w goes back
+	timer *time.Timer         // runs breakSilence
+	kept  []keptEvent         // the newest last
+	size  int                 // bytes of kept
 }
 
 // keptEvent is an event as it travels.
@@ -398,7 +399,7 @@ func (st *stream) keep(e keptEvent) {
 	for len(st.kept) > 0 && (st.size > st.table.Keep || all > maxAllKept && (st.size > leastKept || st.id == "0")) {
 		oldest := len(st.kept[0].text)
 		if !st.kept[0].isProgress {
-			st.dropped = int(st.last.Load()) - len(st.kept) + 1
+			st.dropped.Store(st.last.Load() - int64(len(st.kept)) + 1)
 		}
 		st.kept[0] = keptEvent{} // the array stays, and would hold the text
 		st.kept = st.kept[1:]
@@ -414,7 +415,8 @@ func (st *stream) end() {
 	st.state = streamEnded
 	st.giveBack()
 	st.table.kept.Add(int64(-st.size))
-	st.kept, st.size, st.dropped = nil, 0, int(st.last.Load())
+	st.kept, st.size = nil, 0
+	st.dropped.Store(st.last.Load())
 }
 
 // Disconnect lets go of the connection, where the transport and the revision allow that. The
@@ -444,7 +446,7 @@ func (st *stream) resume(w http.ResponseWriter, text []byte, n int) (back <-chan
 	if isNew {
 		n = last
 	}
-	if n < st.dropped {
+	if int64(n) < st.dropped.Load() {
 		return nil, false
 	}
 	st.loseReader()
@@ -692,13 +694,15 @@ func (t *Sessions) addStream(s *session, st *stream) {
 	s.nextStream++
 }
 
-// findStream returns the stream of an event id, and the number of the event; nil: there is none.
+// findStream returns the stream of an event id, and the number of the event; nil: there is none, or
+// what follows it is not kept.
 func (t *Sessions) findStream(s *session, eventID string) (st *stream, n int) {
 	id, number, _ := strings.Cut(eventID, "/")
 	after, err := strconv.ParseUint(number, 10, 31)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if st = s.streams[id]; err != nil || st == nil || !st.resumable || int64(after) > st.last.Load() {
+	st = s.streams[id]
+	if err != nil || st == nil || !st.resumable || int64(after) > st.last.Load() || int64(after) < st.dropped.Load() {
 		return nil, 0
 	}
 	return st, int(after)
