@@ -1926,7 +1926,12 @@ func TestReadyAgain(t *testing.T) {
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); len(s.subscribers) != 1 || grown > 2<<20 {
 		t.Error(len(s.subscribers), "subscribers,", grown, "bytes more")
 	}
-	runtime.KeepAlive(p)
+	p.cancel(nil) // and if it ends while it says so, nothing is left
+	s.addSubscriber(p, &subscriber{})
+	s.changeAgreement(p, func(a *agreement) { a.isReady = false })
+	if s.setReady(p); len(s.subscribers) > 0 {
+		t.Error("a subscriber whose client has gone is left")
+	}
 }
 
 // Who is not let in is told why, and a session belongs to the user who has opened it.
@@ -2218,6 +2223,48 @@ func TestServeAfterEnd(t *testing.T) {
 	p.end(ErrClosed)
 	for range 50 {
 		p.serve(payload(&Message{Method: "notifications/m"}))
+	}
+}
+
+// What changes while a subscription is acknowledged comes after the acknowledgement.
+func TestChangeWhileAcknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{Announce: []string{"tools"}}
+		ctx, end := context.WithCancel(t.Context())
+		var sent []string
+		via := sending(func(m *Message) {
+			if sent = append(sent, m.Method); len(sent) == 1 {
+				s.announceList("tools")
+			}
+		})
+		x := &Exchange{Request: &Message{ID: NumberID(1)}, via: via, ctx: ctx}
+		go s.listen(ctx, x, ListenParams{ListenFilter{ToolsListChanged: true}})
+		synctest.Wait()
+		if end(); len(sent) != 2 || sent[1] != "notifications/tools/list_changed" {
+			t.Error(sent)
+		}
+	})
+}
+
+// sending is what an Exchange sends its messages through.
+type sending func(m *Message)
+
+func (send sending) send(_ context.Context, m *Message) error {
+	send(m)
+	return nil
+}
+
+// A blob that is empty is still a blob, and a wrong escape is no value of a template.
+func TestEmptyResources(t *testing.T) {
+	if text, err := encode(ResourceContents{URI: "x:y", Blob: []byte{}}); string(text) != `{"uri":"x:y","blob":""}` {
+		t.Error(string(text), err)
+	}
+	s := &Server{}
+	read := func(context.Context, *Exchange, string, map[string]string) (any, error) { return "x", nil }
+	s.AddResourceTemplate(ResourceTemplate{URITemplate: "x:///{a}", Name: "x"}, read)
+	params := map[string]string{"uri": "x:///%zz"}
+	if err := connected(t, piped(t, s, nil)).Call(t.Context(), "resources/read", params, nil); err == nil {
+		t.Error("x:///%zz fits")
 	}
 }
 

@@ -1010,6 +1010,9 @@ func (s *Server) setReady(p *Peer) {
 		filter: ListenFilter{PromptsListChanged: true, ResourcesListChanged: true, ToolsListChanged: true},
 		send:   func(m *Message) error { return p.via.send(p.ctx, m) },
 	})
+	if p.ctx.Err() != nil { // it has ended meanwhile, and its end has found nothing to remove
+		s.removeSubscriber(p)
+	}
 }
 
 // announceList says that a list has changed: "tools", "resources" or "prompts".
@@ -1071,13 +1074,16 @@ func (s *Server) listen(ctx context.Context, x *Exchange, params ListenParams) (
 	filter := s.announced(params.Notifications)
 	accepted, _ := encode(ListenParams{filter}) // strings can always be encoded
 	meta, _ := encode(map[string]json.RawMessage{metaSubscription: json.RawMessage(x.Request.ID.text)})
+	sub := &subscriber{filter: filter, send: func(m *Message) error {
+		return x.Notify(ctx, m.Method, withMeta(m.Params, meta))
+	}}
+	sub.isSending = true // first the acknowledgement
+	s.addSubscriber(x, sub)
+	defer s.removeSubscriber(x)
 	if err := x.Notify(ctx, "notifications/subscriptions/acknowledged", withMeta(accepted, meta)); err != nil {
 		return nil, err
 	}
-	s.addSubscriber(x, &subscriber{filter: filter, send: func(m *Message) error {
-		return x.Notify(ctx, m.Method, withMeta(m.Params, meta))
-	}})
-	defer s.removeSubscriber(x)
+	s.sendNews(sub)
 	select {
 	case <-x.Ending:
 	case <-ctx.Done():
@@ -1756,7 +1762,7 @@ func (s *Server) listTools(_ context.Context, x *Exchange, params listParams) (a
 type Content struct {
 	Type        string            `json:"type"`
 	Text        string            `json:"text,omitempty"`     // of text
-	Data        []byte            `json:"data,omitempty"`     // of image and audio; travels as Base64
+	Data        []byte            `json:"data,omitzero"`      // of image and audio; travels as Base64
 	MimeType    string            `json:"mimeType,omitempty"` // of image, audio and resource_link
 	URI         string            `json:"uri,omitempty"`      // of resource_link, as all that follows
 	Name        string            `json:"name,omitempty"`
@@ -1813,7 +1819,7 @@ type ResourceContents struct {
 	URI      string          `json:"uri"`
 	MimeType string          `json:"mimeType,omitempty"`
 	Text     string          `json:"text,omitempty"`
-	Blob     []byte          `json:"blob,omitempty"`
+	Blob     []byte          `json:"blob,omitzero"`
 	Meta     json.RawMessage `json:"_meta,omitempty"`
 }
 
@@ -1880,7 +1886,10 @@ func (s *Server) AddResourceTemplate(t ResourceTemplate, read ReadTemplateFunc) 
 		values := map[string]string{}
 		for i, name := range pattern.SubexpNames() {
 			decoded, err := url.PathUnescape(groups[i])
-			if name != "" && err == nil { // the group without a name is the whole URI
+			if err != nil {
+				return nil
+			}
+			if name != "" { // the group without a name is the whole URI
 				values[name] = decoded
 			}
 		}
