@@ -25,7 +25,7 @@ package main
 //	The connection breaks  2026-07-28      2025-11-25, in a session
 //	    the handler        is cancelled    goes on: the session owns it
 //	    what it sends      goes nowhere    is kept: at most Sessions.Keep bytes for each stream, 40 MiB
-//	                                       in all, until 5 minutes after the answer
+//	                                       in all, for at least 5 minutes after the answer
 //	    the client         gets an error   GET + Last-Event-ID: the rest, then what comes
 //	    no event id yet    gets an error   gets an error; the call runs to its end, but nobody can get the answer
 //
@@ -801,7 +801,10 @@ func (c *httpConn) listen() {
 		response, err = c.resume(c.reading, &position{failures: 1}, true, err)
 	}
 	if err == nil {
-		_ = c.follow(c.reading, response, nil) // a lost session ends the Conn
+		err = c.follow(c.reading, response, nil) // a lost session ends the Conn
+	}
+	if errors.Is(err, bufio.ErrTooLong) {
+		cmp.Or(c.dialer.Log, silent).Warn("what belongs to no request is not read any more", "reason", err)
 	}
 }
 
