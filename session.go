@@ -162,7 +162,7 @@ type Meta struct {
 	ProtocolVersion    string          `json:"io.modelcontextprotocol/protocolVersion,omitempty"`
 	ClientInfo         json.RawMessage `json:"io.modelcontextprotocol/clientInfo,omitempty"` // an Implementation
 	ClientCapabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities,omitempty"`
-	LogLevel           *string         `json:"io.modelcontextprotocol/logLevel,omitempty"` // nil: no log messages
+	LogLevel           *string         `json:"io.modelcontextprotocol/logLevel,omitempty"` // nil: none was named
 	ProgressToken      json.RawMessage `json:"progressToken,omitempty"`                    // a string or an integer
 }
 
@@ -376,7 +376,10 @@ func (s *Server) chooseRevision(x *Exchange) error {
 		agreed.meta.ProgressToken = meta.ProgressToken // the only thing that a legacy request says in _meta
 		info := &requestInfo{revision: agreed.revision, meta: agreed.meta}
 		if s.Logging && !agreed.stateless {
-			info.logLevel = cmp.Or(agreed.meta.LogLevel, new("info")) // until the client sets another level
+			info.logLevel = agreed.meta.LogLevel
+			if info.logLevel == nil {
+				info.logLevel = new("info") // until the client sets a level
+			}
 		}
 		x.Value = info
 		return nil
